@@ -35,10 +35,14 @@ def keep_interrupts() -> None:
 
 def end_as_interrupted() -> None:
     """Treat the first SIGTERM like Ctrl-C: work under way ends cleanly and the command says how to continue. The second
-    one ends the process at once, which loses nothing that was stored."""
+    one ends the process at once, which loses nothing that was stored.
+
+    A script's background job (`turnwise train ... &`) inherits that Ctrl-C is ignored, and is stopped all the same."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+            raise KeyboardInterrupt
         signal.raise_signal(signal.SIGINT)
 
     signal.signal(signal.SIGTERM, interrupt)

@@ -300,6 +300,33 @@ def test_a_second_sigterm_ends_the_process_at_once() -> None:
     assert (done.returncode, done.stdout) == (-signal.SIGTERM, "cleaning up\n")
 
 
+TERM_IN_A_LOOP = """
+import asyncio, os, signal
+from turnwise.cli.interrupts import end_as_interrupted
+
+async def work():
+    asyncio.get_running_loop().call_soon(os.kill, os.getpid(), signal.SIGTERM)
+    try:
+        await asyncio.sleep(30)
+    finally:
+        print("cleaning up", flush=True)
+
+signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in a background job of a script
+end_as_interrupted()
+try:
+    asyncio.run(work())
+except KeyboardInterrupt:
+    print("stopped")
+"""
+
+
+def test_a_sigterm_stops_a_background_job_of_a_script() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", TERM_IN_A_LOOP], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stdout == "cleaning up\nstopped\n"
+
+
 def test_the_home_folder_is_found_where_a_shell_does_not_look(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/me")
     arguments = ["--resume=~/runs/a", "~/b.toml", "run.output=~/runs", "--export=x~/y", "~nobody-of-this-name/z"]
