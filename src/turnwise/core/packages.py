@@ -105,6 +105,9 @@ OFFERED: dict[str, dict[str, tuple[str, ...]]] = {
         "turnwise.commands": ("reward-model", "rewards"),
         "turnwise.recipes": ("grounding", "redteam", "reward_models", "shaping", "unlabelled"),
     },
+    "turnwise-synthesis": {
+        "turnwise.recipes": (),
+    },
 }
 """Names by entry-point group by package; those of `turnwise.recipes` are the folders of the recipes."""
 
