@@ -58,6 +58,7 @@ FLOORS = {
     },
     **{f"{name}/commands": 8 for name in EXTENSIONS},
     "turnwise_worlds/devices": 4,
+    "turnwise_synthesis/documents": 5,
     **{
         f"turnwise_worlds/{name}": 3
         for name in (

@@ -106,7 +106,8 @@ OFFERED: dict[str, dict[str, tuple[str, ...]]] = {
         "turnwise.recipes": ("grounding", "redteam", "reward_models", "shaping", "unlabelled"),
     },
     "turnwise-synthesis": {
-        "turnwise.recipes": (),
+        "turnwise.commands": ("synthesize",),
+        "turnwise.recipes": ("pretraining",),
     },
 }
 """Names by entry-point group by package; those of `turnwise.recipes` are the folders of the recipes."""
