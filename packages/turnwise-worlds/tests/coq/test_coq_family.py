@@ -120,23 +120,23 @@ def test_both_styles_show_the_same_proof(prover: CoqProver) -> None:
         return openings[0], openings[1], steps[0].observations[0].text, steps[1].observations[0].text
 
     opening, explained, after, text = asyncio.run(show())
-    assert opening == " p > q c ; |- p > q"
+    assert opening == " p > q2 ; |- p > q"
     assert explained.endswith("You have 16 calls.\n\np : Prop\nq : Prop\nc : p -> q\n|- p -> q")
-    assert after == " p > q c ; p a ; |- q"
+    assert after == " p > q2 ; p0 ; |- q"
     assert text == "p : Prop\nq : Prop\nc : p -> q\nx : p\n|- q"
 
 
-def test_a_tactic_may_say_for_which_goal_it_is(prover: CoqProver) -> None:
+def test_a_hypothesis_is_called_by_its_word_and_number_or_by_its_name(prover: CoqProver) -> None:
     async def try_both() -> list[str]:
         environment, task = open_episode(build(prover), "(p q : Prop) (c : p -> q) (a : p) : q")
         await environment.reset(task, 0)
-        calls = [call("apply", goal="p", name="c"), call("apply", name="x"), call("apply", goal="q", name="c")]
+        calls = [call("apply", name="p2"), call("apply", name="q0"), call("apply", name="q2"), call("apply", name="a")]
         answers = [await environment.step(each) for each in calls]
         await environment.close()
-        return [answer.observations[0].text for answer in answers]
+        return ["".join(each.text for each in answer.observations) for answer in answers]
 
-    refused = " no p > q c ; p a ; |- q"
-    assert asyncio.run(try_both()) == [refused, refused, " p > q c ; p a ; |- p"]
+    refused = " no p > q2 ; p0 ; |- q"
+    assert asyncio.run(try_both()) == [refused, refused, " p > q2 ; p0 ; |- p", ""]
 
 
 def test_what_is_no_tactic_is_answered_and_counted(prover: CoqProver) -> None:
@@ -187,14 +187,14 @@ def test_a_fork_goes_its_own_way(prover: CoqProver) -> None:
         await twin.close()
         return *shown, same
 
-    assert asyncio.run(fork()) == (" p c ; |- p", " p c ; |- q", True)
+    assert asyncio.run(fork()) == (" p2 ; |- p", " p2 ; |- q", True)
 
 
 def test_an_audit_plays_rewarded_proofs_again(prover: CoqProver) -> None:
     async def ask() -> tuple[Opinion, Opinion]:
         family = build(prover)
         _, task = open_episode(family, "(p : Prop) (c : p) : p /\\ p")
-        proof = [call("split"), call("apply", name="c"), call("apply", name="c")]
+        proof = [call("split"), call("apply", name="p2"), call("apply", name="c")]
         return await family.give_opinion(task, proof), await family.give_opinion(task, proof[:2])
 
     earned, planted = asyncio.run(ask())

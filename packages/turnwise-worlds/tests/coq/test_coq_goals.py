@@ -45,10 +45,10 @@ def test_another_text_is_no_goal(text: str) -> None:
     assert read_goals(text) is None
 
 
-def test_a_state_in_one_line_has_names_after_what_they_say() -> None:
-    hypotheses = (("p", "Prop"), ("c", "p -> q /\\ False"), ("n", "nat"), ("a", "(p \\/ q)"))
-    shown = show_terse(Goal(hypotheses=hypotheses, conclusion="S n = n + 0"))
-    assert shown == " p > q & F c ; ( p | q ) a ; |- S n = n + 0"
+def test_a_state_in_one_line_has_numbers_after_what_hypotheses_say() -> None:
+    hypotheses = (("p", "Prop"), ("c", "p -> q /\\ False"), ("n", "nat"), ("a", "(p \\/ q)"), ("l", "n = 0"))
+    goal = Goal(hypotheses=hypotheses, conclusion="S n = n + 0")
+    assert show_terse(goal) == " p > q & F2 ; ( p | q )0 ; n = 0h11 ; |- S n = n + 0"
     assert to_terse("(1 :: nil) ++ l' = l'") == "( 1 :: nil ) ++ l' = l'"
 
 

@@ -1,22 +1,23 @@
 """One theorem in Coq.
 
-user        p > q c ; p a ; |- q
-assistant   apply goal = q name = c
-tool        p > q c ; p a ; |- p
-assistant   apply goal = p name = a
+user        p > q2 ; p0 ; |- q
+assistant   apply name = q2
+tool        p > q2 ; p0 ; |- p
+assistant   apply name = p0
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from types import MethodType
 
 from turnwise.core.types import Message, Task, text_message
 from turnwise_worlds.coq.arguments import CoqArguments
 from turnwise_worlds.coq.sentences import check_tactic
 from turnwise_worlds.coq.theorem import CoqTheorem
-from turnwise_worlds.coq.words import DESCRIPTIONS, WORDS, show_terse, write_sentence
-from turnwise_worlds.proofs.words import Tactic
+from turnwise_worlds.coq.words import DESCRIPTIONS, WORDS, show_terse, tell_hypotheses, write_sentence
+from turnwise_worlds.proofs.words import Tactic, find_name
 from turnwise_worlds.proving.environment import REFUSED, ProvingEnvironment
 from turnwise_worlds.proving.prover import Goal, Prover, TacticRefused
 
@@ -54,7 +55,9 @@ class CoqEnvironment(ProvingEnvironment):
     def use(self, tactic: Tactic) -> str:
         """Apply the tactic of a short call, and return what the policy sees then. Raises ProverLost."""
         try:
-            sentence = write_sentence(tactic, self._state.goals[0], self._names)
+            goal = self._state.goals[0]
+            found = replace(tactic, name=find_name(tactic.name, tell_hypotheses(goal)))
+            sentence = write_sentence(found, goal, self._names)
         except TacticRefused as cause:
             return self.refuse(cause)
         return super().act(sentence)
@@ -75,9 +78,6 @@ class CoqEnvironment(ProvingEnvironment):
 def _build_tool(word: str) -> Callable[..., str]:
     """Return the tool of a tactic: a method with its name, its description and its arguments."""
 
-    def with_goal(self: CoqEnvironment, name: str, goal: str = "") -> str:
-        return self.use(Tactic(word, name, goal))
-
     def with_name(self: CoqEnvironment, name: str) -> str:
         return self.use(Tactic(word, name))
 
@@ -85,12 +85,10 @@ def _build_tool(word: str) -> Callable[..., str]:
         return self.use(Tactic(word))
 
     tool: Callable[..., str] = without
-    description, what = DESCRIPTIONS[word], "variable" if word == "induction" else "hypothesis"
+    description, what = DESCRIPTIONS[word], "variable" if word == "induction" else "hypothesis, such as q2"
     if WORDS[word].takes_name:
-        tool = with_goal if word == "apply" else with_name
+        tool = with_name
         description += f"\n\nArgs:\n    name: The {what}.\n"
-    if tool is with_goal:
-        description += "    goal: The goal it is meant for, as it is shown: it applies to no other. May be left out.\n"
     tool.__name__ = tool.__qualname__ = word
     tool.__doc__ = description
     del tool.__annotations__["self"]  # as in any method: what has a type here is an argument of the tool

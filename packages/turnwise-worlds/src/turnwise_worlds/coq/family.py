@@ -21,7 +21,7 @@ from turnwise_worlds.coq.theorem import CoqTheorem
 from turnwise_worlds.coq.verify import close_statement, state_theorem
 from turnwise_worlds.coq.words import WORDS, to_terse
 from turnwise_worlds.programs import COQC, COQCHK, COQTOP
-from turnwise_worlds.proofs.words import ELEMENTS, NAMES
+from turnwise_worlds.proofs.words import ELEMENTS, NUMBERS
 from turnwise_worlds.proving.environment import REFUSED
 from turnwise_worlds.proving.logic import is_held_out
 from turnwise_worlds.proving.opinion import replay
@@ -79,11 +79,12 @@ class Coq(FromFiles, GeneratedFamily[CoqArguments]):
     def sample_texts(self, index: int) -> Iterator[str]:
         """Yield the words of a theorem, and a call of every tactic with one of the names."""
         given = CoqTheorem.from_json(self.task("train", index).payload)
-        names = [name for name, word in zip(NAMES * 2, ELEMENTS * 2, strict=False) for name in (name, word)]
+        names = [f"{ELEMENTS[(index + at) % len(ELEMENTS)]}{number}" for at, number in enumerate(NUMBERS.values())]
         yield f" {to_terse(close_statement(given.theorem))} ; {REFUSED}{HIDDEN} 0 1 2 3"
+        yield "".join(f" {name} ;" for name in names) + "".join(f" ){number} ;" for number in NUMBERS.values())
         for at, (word, tactic) in enumerate(WORDS.items()):
-            goal = f" goal = {ELEMENTS[index % len(ELEMENTS)]}" if word == "apply" else ""
-            yield f" {word}{goal} name = {names[(index + at) % len(names)]}" if tactic.takes_name else f" {word}"
+            name = names[at] if word != "induction" else ELEMENTS[index % len(ELEMENTS)]
+            yield f" {word} name = {name}" if tactic.takes_name else f" {word}"
 
 
 def draw_theorem(kind: str, split: Split, path: tuple[int | str, ...]) -> CoqTheorem:

@@ -11,7 +11,7 @@ from turnwise.core.types import Message, Task, ToolCall
 from turnwise_worlds.coq.arguments import CoqArguments
 from turnwise_worlds.coq.theorem import CoqTheorem
 from turnwise_worlds.coq.words import WORDS, to_terse, write_sentence
-from turnwise_worlds.proofs.words import Tactic
+from turnwise_worlds.proofs.words import NUMBERS, Tactic
 from turnwise_worlds.proving.environment import REFUSED
 from turnwise_worlds.proving.prover import TacticRefused
 from turnwise_worlds.proving.show import read_goal, shuffle_names
@@ -26,8 +26,8 @@ _FORMS = {
 """Tactics that fit a goal with a symbol, the one that binds least first."""
 _ATOM = ("destruct", "destruct", "split", "reflexivity", "simpl")
 """Those that are drawn for any other goal."""
-_HYPOTHESIS = re.compile(r"([^;\n]*?) (?:(\w+) ;)|^(\w+) : ", re.MULTILINE)
-"""A hypothesis in the terse style, what it says and its name, or the name of one in the full style."""
+_CALLED = re.compile(r"(\S+) ;|^(\w+) : ", re.MULTILINE)
+"""What a hypothesis is called in the terse and in the full style."""
 
 
 class ScriptPolicy:
@@ -67,10 +67,10 @@ class ScriptPolicy:
     def _write(self, tactic: Tactic, given: CoqTheorem, seen: Message) -> tuple[str, dict[str, str]]:
         """Return a call: of a tactic's own tool, or, in the full style, of `tactic` with its sentence."""
         if self._chosen.style == "terse":
-            goal = seen.text.rpartition("|- ")[2].strip() if tactic.word == "apply" else ""
-            # The goal first, so that the name is what followed it before.
-            said = {"goal": goal} if goal and " " not in goal else {}
-            return tactic.word, {**said, "name": tactic.name} if WORDS[tactic.word].takes_name else {}
+            number = NUMBERS.get(tactic.name)
+            called = None if number is None else re.search(rf"(\S*\D{number}) ;", seen.text)
+            name = called[1] if called is not None else tactic.name
+            return tactic.word, {"name": name} if WORDS[tactic.word].takes_name else {}
         try:
             return "tactic", {"text": write_sentence(tactic, read_goal(seen.text), given.names)}
         except TacticRefused:
@@ -80,7 +80,7 @@ class ScriptPolicy:
 def draw_tactic(messages: Sequence[Message], rng: Random) -> Tactic:
     """Draw a tactic, and a name from the last state where it takes one."""
     word = rng.choice(list(WORDS))
-    names = _NAME.findall(messages[-1].text)
+    names = [*_list_called(messages[-1].text), *_NAME.findall(messages[-1].text)]
     return Tactic(word, rng.choice(names or ["a"]) if WORDS[word].takes_name else "")
 
 
@@ -88,14 +88,17 @@ def guess_tactic(messages: Sequence[Message], rng: Random) -> Tactic:
     """Draw a tactic that fits the form of the goal: where a hypothesis ends in the goal, `apply` with one that does;
     else any with any hypothesis. What it leads to is not looked at."""
     given, _, after = messages[-1].text.partition("|- ")
-    goal = to_terse(after.partition("\n")[0])
-    hypotheses = [(one or other, said) for said, one, other in _HYPOTHESIS.findall(given)]
-    fitting = [name for name, said in hypotheses if said.split()[-1:] == [goal]]
+    goal, hypotheses = to_terse(after.partition("\n")[0]), _list_called(given)
+    fitting = [each for each in hypotheses if each.rstrip("0123456789") == goal]
     form = next((form for form in _FORMS if form in goal.split()), "")
     if not form and fitting:
         return Tactic("apply", rng.choice(fitting))
     word = rng.choice(_FORMS.get(form, _ATOM))
     if not WORDS[word].takes_name:
         return Tactic(word)
-    names = [name for name, _ in hypotheses] if word != "induction" else []
+    names = hypotheses if word != "induction" else []
     return Tactic(word, rng.choice(names or _NAME.findall(after) or ["a"]))
+
+
+def _list_called(text: str) -> list[str]:
+    return [one or other for one, other in _CALLED.findall(text)]

@@ -1,8 +1,8 @@
-"""Tactics as short calls, and states in one line, for small models: the words of the family `proofs`, of which a
-policy of either reads the other's theorems, and those of induction.
+"""Tactics as short calls, and states in one line, for small models: the words of the family `proofs`, and those of
+induction.
 
-    c : p -> q, a : p |- q        p > q c ; p a ; |- q
-    apply c.                      apply goal = q name = c
+    c : p -> q, a : p |- q        p > q2 ; p0 ; |- q
+    apply c.                      apply name = q2
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from turnwise_worlds.proofs.words import TACTICS, Tactic, TacticWord, pick_names
+from turnwise_worlds.proofs.words import TACTICS, Tactic, TacticWord, list_terse, pick_names
 from turnwise_worlds.proving.prover import Goal, TacticRefused
 
 SORTS = ("Prop", "nat", "list nat")
@@ -48,10 +48,14 @@ def to_terse(text: str) -> str:
     return " ".join(_SYMBOLS.get(token, token) for token in _TOKEN.findall(text))
 
 
+def tell_hypotheses(goal: Goal) -> list[tuple[str, str]]:
+    """Return the names of hypotheses and what they say in the terse style, which leaves variables out."""
+    return [(name, to_terse(type_)) for name, type_ in goal.hypotheses if type_ not in SORTS]
+
+
 def show_terse(goal: Goal) -> str:
     """Write a goal in the terse style."""
-    shown = "".join(f" {to_terse(type_)} {name} ;" for name, type_ in goal.hypotheses if type_ not in SORTS)
-    return f"{shown} |- {to_terse(goal.conclusion)}"
+    return f"{list_terse(tell_hypotheses(goal))} |- {to_terse(goal.conclusion)}"
 
 
 def write_sentence(tactic: Tactic, goal: Goal, pool: Sequence[str]) -> str:
@@ -62,8 +66,6 @@ def write_sentence(tactic: Tactic, goal: Goal, pool: Sequence[str]) -> str:
     word = WORDS.get(tactic.word)
     if word is None or (word.takes_name and not _NAME.fullmatch(tactic.name)):
         raise TacticRefused("vernacular", f"{tactic.word[:20]} {tactic.name[:20]} is no tactic")
-    if tactic.goal and tactic.goal != to_terse(goal.conclusion):
-        raise TacticRefused("wrong", f"the goal is not {tactic.goal[:20]}")
     types = dict(goal.hypotheses)
     first, second = pick_names(pool, types, 2)
     coq, type_ = word.coq, types.get(tactic.name, "")
