@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-PACKAGES := sandbox swe worlds adapters rewards
+PACKAGES := sandbox swe worlds adapters rewards synthesis
 EDITABLE := $(foreach name,$(PACKAGES),-e packages/turnwise-$(name))
 # What worlds start: a browser, provers, Java.
 DEBIAN := chromium-headless-shell metamath coq default-jre-headless

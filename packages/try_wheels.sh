@@ -8,7 +8,8 @@ checkout=$PWD
 place=$(mktemp -d)
 trap 'rm -rf "$place"' EXIT
 rm -rf dist
-for package in packages/turnwise-sandbox . packages/turnwise-swe packages/turnwise-worlds packages/turnwise-adapters packages/turnwise-rewards; do
+for package in packages/turnwise-sandbox . packages/turnwise-swe packages/turnwise-worlds packages/turnwise-adapters packages/turnwise-rewards \
+    packages/turnwise-synthesis; do
   "$PYTHON" -m pip wheel --quiet --disable-pip-version-check --no-deps -w dist "$package"
 done
 "$PYTHON" -m venv "$place/venv"

@@ -19,7 +19,7 @@ from turnwise.core.packages import OFFERED
 ROOT = Path(__file__).parent.parent
 SIBLING = "turnwise_sandbox"
 """The package below `turnwise`. People use it alone, so it imports nothing of `turnwise`."""
-EXTENSIONS = ("turnwise_swe", "turnwise_worlds", "turnwise_adapters", "turnwise_rewards")
+EXTENSIONS = ("turnwise_swe", "turnwise_worlds", "turnwise_adapters", "turnwise_rewards", "turnwise_synthesis")
 """Packages that build on `turnwise`, which they enter as strangers' packages do: by entry points."""
 SOURCES = {
     "turnwise": ROOT / "src",
@@ -53,9 +53,12 @@ FLOORS = {
     **{f"turnwise_rewards/{name}": 3 for name in ("unlabelled", "shaping", "grounding", "ranked")},
     "turnwise_rewards/reward_models": 4,
     "turnwise_rewards/redteam": 5,
-    **{f"{name}/runs": 7 for name in ("turnwise_worlds", "turnwise_adapters", "turnwise_rewards")},
+    **{
+        f"{name}/runs": 7 for name in ("turnwise_worlds", "turnwise_adapters", "turnwise_rewards", "turnwise_synthesis")
+    },
     **{f"{name}/commands": 8 for name in EXTENSIONS},
     "turnwise_worlds/devices": 4,
+    "turnwise_synthesis/documents": 5,
     **{
         f"turnwise_worlds/{name}": 3
         for name in (

@@ -53,7 +53,7 @@ class RunReader:
         """Path of the run's report.html, which exists once the run has ended."""
         return self.path / "report.html"
 
-    def metrics(self, phase: Literal["sft", "train", "evaluate"] | None = None) -> Table:
+    def metrics(self, phase: Literal["cpt", "sft", "train", "evaluate"] | None = None) -> Table:
         """One row per step and phase: the metrics of the run. `phase` None: all of them."""
         rows = RunFolder.open(self.path).read_metrics()
         return to_table([row for row in rows if phase in (None, row["phase"])])

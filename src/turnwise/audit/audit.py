@@ -24,6 +24,7 @@ from turnwise.audit.accounts import (
 )
 from turnwise.audit.breaches import CHECKS, Breach, Tallies, Tally
 from turnwise.audit.checkpoints import check_checkpoints
+from turnwise.audit.documents import check_documents
 from turnwise.audit.logprobs import LogprobCheck
 from turnwise.audit.materials import AuditMaterials
 from turnwise.audit.opinions import ask_opinions
@@ -45,6 +46,7 @@ from turnwise.core.seeds import derive_seed
 from turnwise.core.types import DropReason, Invalid, Task, Trajectory, TrajectoryGroup
 from turnwise.rollout.attempt import environment_seed
 from turnwise.store.advantages import load_advantages
+from turnwise.store.checkpoint_folder import list_checkpoints
 from turnwise.store.data_files import compare_taught, find_changes, list_used, read_records
 from turnwise.store.groups import GroupStore, digest_files
 from turnwise.store.journal import DrawRecord, JournalState, read_journal
@@ -117,7 +119,9 @@ class _Audit:
         self._store = GroupStore(run)
         self._stored_draws = self._store.list_draws()
         folder = RunFolder.open(run)
-        self._metrics = {int(row["step"]): row for row in folder.read_metrics() if row["phase"] == "train"}
+        rows = folder.read_metrics()
+        self._metrics = {int(row["step"]): row for row in rows if row["phase"] == "train"}
+        self._document_metrics = {int(row["step"]): row for row in rows if row["phase"] == "cpt"}
         self._journal = self._read_journal()
         self._accounts = self._read_accounts()
         self._checkpoints = check_checkpoints(run, self._journal, materials, self._tallies)
@@ -128,6 +132,14 @@ class _Audit:
     def run(self) -> AuditReport:
         """Run every check, and return the report."""
         self._check_data()
+        if self._materials.documents is not None:
+            check_documents(
+                self._run,
+                self._materials.documents,
+                self._document_metrics,
+                is_over=bool(list_checkpoints(self._run)),
+                tallies=self._tallies,
+            )
         journal = self._journal
         if journal is not None:
             self._check_journal(journal)

@@ -11,6 +11,10 @@ from turnwise.core.types import TrajectoryId
 CHECKS: Mapping[str, tuple[str, str]] = {
     "files": ("groups", "every finished group and step is stored completely"),
     "data": ("files", "the data files for tasks are unchanged since the start, or were accepted"),
+    "documents": (
+        "documents",
+        "continual pre-training took the documents in its seed's order, and trained each token once per pass",
+    ),
     "journal": ("draws", "each draw was trained in one step, was dropped for one reason, waits or is open"),
     "masks": ("tokens", "each token belongs to one turn, and its mask follows from its author"),
     "turns": ("trajectories", "turns form a tree in time, every observation was answered, records are consistent"),

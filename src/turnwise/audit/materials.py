@@ -10,6 +10,7 @@ from typing import Any, Literal
 from numpy.typing import NDArray
 
 from turnwise.algorithms.credit_checks import CheckedCredit
+from turnwise.audit.documents import AuditedDocuments
 from turnwise.config.credit import ShapingSection
 from turnwise.config.rewards import RewardSection
 from turnwise.core.pictures import Pictures
@@ -78,5 +79,7 @@ class AuditMaterials:
     """Maximum number of versions by which a trained token may be older than the weights."""
     cuts_late: bool
     """Whether a group may train without members that came late."""
+    documents: AuditedDocuments | None = None
+    """The documents of continual pre-training; None for a recipe without it."""
     data_files: Sequence[FileRecord] = ()
     """The files that its tasks come from, in their present state."""

@@ -20,6 +20,8 @@ def read_forecast_settings(resolved: Resolved) -> ForecastSettings:
         train=config.train,
         loss=config.loss,
         has_credit=resolved.algorithm.has_credit,
+        document_tokens=config.cpt.steps * config.cpt.batch_tokens,
+        longest_document=config.cpt.max_tokens if config.cpt.steps else 0,
         num_demonstrations=config.sft.num_demonstrations if config.sft.steps and not config.sft.path else 0,
     )
 

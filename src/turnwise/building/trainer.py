@@ -80,6 +80,9 @@ def build_local_trainer(
         warmup=Schedule(
             base=config.sft.lr, warmup_steps=config.sft.warmup_steps, total_steps=config.sft.steps, decay="cosine"
         ),
+        pretraining=Schedule(
+            base=config.cpt.lr, warmup_steps=config.cpt.warmup_steps, total_steps=config.cpt.steps, decay="cosine"
+        ),
         betas=betas,
         weight_decay=train.weight_decay,
         build_optimizer=build,

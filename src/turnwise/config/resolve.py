@@ -35,6 +35,7 @@ def check_sections(config: RunConfig) -> RunConfig:
         _optimizer_problems,
         _rate_problems,
         _warmup_problems,
+        _pretraining_problems,
     )
     for broken, message in (problem for check in checks for problem in check(config)):
         if broken:
@@ -140,6 +141,11 @@ def _rate_problems(config: RunConfig) -> list[Problem]:
             f"sft.lr is not set with model.path={path!r}, and the default of {sft.lr:g} is for random weights; set it "
             f"({remedy}), or sft.steps=0",
         ),
+        (
+            bool(path) and config.cpt.steps > 0 and "lr" not in config.cpt.model_fields_set,
+            f"cpt.lr is not set with model.path={path!r}, and the default of {config.cpt.lr:g} is for random weights; "
+            f"set it ({remedy}), or cpt.steps=0",
+        ),
     ]
 
 
@@ -155,6 +161,37 @@ def _warmup_problems(config: RunConfig) -> list[Problem]:
         (
             bool(sft.heldout_path) and not sft.path,
             f"sft.heldout_path={sft.heldout_path!r} is only measured with sft.path, which is empty; set sft.path",
+        ),
+    ]
+
+
+def _pretraining_problems(config: RunConfig) -> list[Problem]:
+    """Documents that nothing would read, or that do not fit."""
+    cpt, most = config.cpt, config.engine.max_context
+    named = [name for name in ("path", "builder") if getattr(cpt, name)]
+    return [
+        (
+            bool(named) and not cpt.steps,
+            f"cpt.{' and cpt.'.join(named)} name documents, but cpt.steps=0 skips the phase; set cpt.steps",
+        ),
+        (
+            cpt.steps > 0 and len(named) != 1,
+            f"cpt.steps={cpt.steps} needs documents: set one of cpt.path and cpt.builder, not {len(named)} of them",
+        ),
+        (bool(cpt.args) and not cpt.builder, "cpt.args are arguments of cpt.builder, which is empty; set cpt.builder"),
+        (
+            bool(cpt.builder) and ":" not in cpt.builder,
+            f"cpt.builder={cpt.builder!r} is no import path; write it as package.module:function",
+        ),
+        (
+            cpt.steps > 0 and cpt.max_tokens > most,
+            f"cpt.max_tokens={cpt.max_tokens} is more than engine.max_context={most}, the longest sequence of the "
+            "model; lower the one or raise the other",
+        ),
+        (
+            cpt.steps > 0 and cpt.batch_tokens < cpt.max_tokens - 1,
+            f"cpt.batch_tokens={cpt.batch_tokens} has no room for one sequence of cpt.max_tokens={cpt.max_tokens}; "
+            "raise the one or lower the other",
         ),
     ]
 

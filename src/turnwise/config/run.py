@@ -15,6 +15,7 @@ from turnwise.config.judges import JudgeSection
 from turnwise.config.learning import SftSection, TrainSection
 from turnwise.config.loss import LossSection
 from turnwise.config.model import ModelSection, RendererSection, TokenizerSection
+from turnwise.config.pretraining import CptSection
 from turnwise.config.rewards import RewardSection
 from turnwise.config.rollout import RolloutSection
 from turnwise.config.scale import ScaleSection
@@ -82,6 +83,7 @@ class RunConfig(Section):
     credit: CreditSection = CreditSection()
     critic: CriticSection = CriticSection()
     loss: LossSection = LossSection()
+    cpt: CptSection = CptSection()
     sft: SftSection = SftSection()
     train: TrainSection = TrainSection()
     rejection: RejectionSection = RejectionSection()

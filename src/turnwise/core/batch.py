@@ -32,8 +32,9 @@ Wanted = Literal[
 ]
 """What `Trainer.score` can compute."""
 
-Objective = Literal["policy_gradient", "supervised", "preference", "warmup"]
-"""What an optimizer step minimises; "warmup" is supervised with an optimizer and a schedule of its own."""
+Objective = Literal["policy_gradient", "supervised", "preference", "warmup", "cpt"]
+"""What an optimizer step minimises; "warmup" and "cpt" (continual pre-training, before it) are supervised, each with an
+optimizer and a schedule of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-Phase = Literal["sft", "rollout", "train", "evaluate"]
+Phase = Literal["cpt", "sft", "rollout", "train", "evaluate"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -321,6 +321,10 @@ METRICS: dict[str, Definition] = {
         "max", "GiB", "Peak GPU memory allocated by torch in a training process since the previous step."
     ),
     "train/seconds": Definition("sum", "s", "Wall time of the training phase."),
+    "cpt/loss": Definition("mean", "nats", "Mean cross-entropy per token of documents."),
+    "cpt/tokens": Definition("sum", "tokens", "Tokens of documents that trained, as the trainer counts them."),
+    "cpt/lr": Definition("max", "1", "Learning rate of the step."),
+    "cpt/seconds": Definition("sum", "s", "Wall time of the step on documents."),
     "sft/loss": Definition("mean", "nats", "Mean cross-entropy per trained token."),
     "sft/heldout_loss": Definition("mean", "nats", "Mean cross-entropy per token of replies in sft.heldout_path."),
     "sft/seconds": Definition("sum", "s", "Wall time of the supervised step."),

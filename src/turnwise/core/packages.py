@@ -105,6 +105,10 @@ OFFERED: dict[str, dict[str, tuple[str, ...]]] = {
         "turnwise.commands": ("reward-model", "rewards"),
         "turnwise.recipes": ("grounding", "redteam", "reward_models", "shaping", "unlabelled"),
     },
+    "turnwise-synthesis": {
+        "turnwise.commands": ("synthesize",),
+        "turnwise.recipes": ("pretraining",),
+    },
 }
 """Names by entry-point group by package; those of `turnwise.recipes` are the folders of the recipes."""
 

@@ -50,11 +50,12 @@ def count_micro_batch(settings: ForecastSettings, *, is_packed: bool = True) -> 
     sampled = min(rollout.max_tokens - 1, rollout.max_turns * rollout.max_turn_tokens)
     members = rollout.group_size if settings.train.shared_prefix and is_packed else 1
     computed = rollout.max_tokens - sampled + members * sampled  # of a group that shares all it did not sample
+    longest = max(rollout.max_tokens, settings.longest_document)
     return Tokens(
-        computed=max(limit, rollout.max_tokens),
-        share=members * sampled / computed,
+        computed=max(limit, longest),
+        share=1.0 if settings.longest_document else members * sampled / computed,  # every token of a document trains
         repeats=members * rollout.max_tokens / computed,
-        row=rollout.max_tokens,
+        row=longest,
     )
 
 

@@ -21,6 +21,8 @@ class Plan:
     max_sampled_tokens_per_step: int
     micro_batch_tokens: int
     """0 if it is not chosen yet."""
+    document_tokens: int
+    """Tokens of continual pre-training."""
     demonstrations: int
     training_tasks: int
     """Tasks of demonstrations and of RL, all different."""
@@ -38,6 +40,11 @@ class Plan:
             (
                 "tokens per RL step, at most",
                 f"{self.max_tokens_per_step:,}, of them sampled {self.max_sampled_tokens_per_step:,}",
+            ),
+            *(
+                [("tokens of continual pre-training, at most", f"{self.document_tokens:,}")]
+                if self.document_tokens
+                else []
             ),
             ("tokens per micro-batch, at most", f"{self.micro_batch_tokens:,}"),
             ("training tasks", f"{self.training_tasks:,}, of them demonstrations {self.demonstrations:,}"),
@@ -100,6 +107,7 @@ def compute_plan(
         max_tokens_per_step=(trajectories + num_branches) * rollout.max_tokens,
         max_sampled_tokens_per_step=(trajectories + num_branches) * sampled,
         micro_batch_tokens=settings.train.micro_batch_tokens,
+        document_tokens=settings.document_tokens,
         demonstrations=settings.num_demonstrations,
         training_tasks=settings.num_demonstrations + settings.train.steps * rollout.tasks_per_step,
         parameters=None if shape is None else shape.num_parameters + (trained if has_adapter else 0),

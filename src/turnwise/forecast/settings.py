@@ -34,3 +34,7 @@ class ForecastSettings:
     """Whether the algorithm trains with `loss`."""
     num_demonstrations: int
     """Demonstrations that the environment writes for the warm-up."""
+    document_tokens: int = 0
+    """Most tokens that continual pre-training trains."""
+    longest_document: int = 0
+    """Most tokens of a sequence of documents; 0 without such a phase."""

@@ -26,6 +26,7 @@ PLAIN_INTERVAL_S = 2.0
 """Minimum seconds between two lines without a terminal."""
 
 SHOWN = (
+    ("cpt/loss", "loss {:.3f}"),
     ("sft/loss", "loss {:.3f}"),
     ("sft/heldout_loss", "held-out loss {:.3f}"),
     ("rollout/reward", "reward {:.2f}"),
@@ -110,8 +111,8 @@ class Display:
                 self.note(f"held-out success {event.label}: {format_success(row)} on {row['n']} tasks")
 
     def phase(self, name: str, *, total: int | None = None) -> None:
-        """Enter a phase: "sft" of `total` steps, "rollout", "train", or "evaluate" of unknown length."""
-        section = name if name in ("sft", "evaluate") else "step"
+        """Enter a phase: "cpt" or "sft" of `total` steps, "rollout", "train", or "evaluate" of unknown length."""
+        section = name if name in ("cpt", "sft", "evaluate") else "step"
         if section != self._section:
             self._section, self._section_started, self._section_first = section, self._clock(), None
             self._last_line = -math.inf

@@ -65,9 +65,11 @@ def write_report(run: RunFolder) -> Path:
     )
     steps = sum(row["phase"] == "train" for row in metrics)
     warmup_steps = sum(row["phase"] == "sft" and row["step"] > 0 for row in metrics)
+    documents = sum(row["phase"] == "cpt" for row in metrics)
+    pretrained = f"{documents} steps of continual pre-training, " if documents else ""
     about = (
-        f"{escape(recipe.model)} in the environment {escape(recipe.environment)}: {warmup_steps} warm-up steps, "
-        f"{steps} of {recipe.steps} RL steps, seed {recipe.seed}"
+        f"{escape(recipe.model)} in the environment {escape(recipe.environment)}: {pretrained}"
+        f"{warmup_steps} warm-up steps, {steps} of {recipe.steps} RL steps, seed {recipe.seed}"
     )
     page = (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'

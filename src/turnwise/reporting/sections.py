@@ -47,6 +47,8 @@ CHARTS: tuple[tuple[str, str, tuple[tuple[str, str, str], ...]], ...] = (
         ("sampled", "train", "rollout/tokens_per_s"), ("trained", "train", "train/tokens_per_s"))),
     ("Importance correction", "Share of trained tokens it kept; their mean weight, a dropped one counting 0.", (
         ("kept", "train", "train/correction_kept"), ("weight", "train", "train/correction_weight"))),
+    ("Loss on documents", "Cross-entropy in continual pre-training, nats per token.", (
+        ("loss", "cpt", "cpt/loss"),)),
     ("Warm-up loss", "Cross-entropy of the replies that are imitated, nats per token.", (
         ("loss", "sft", "sft/loss"), ("held out", "sft", "sft/heldout_loss"))),
 )  # fmt: skip
@@ -64,7 +66,14 @@ OWN_PLACES = frozenset({"rollout", "train", "credit", "schedule", "dropped", "an
 """First parts of metric names that have their own charts, or none; metrics with any other first part are drawn as
 they come."""
 
-PHASES = (("warm-up", "sft/seconds"), ("rollout", "rollout/seconds"), ("training", "train/seconds"))
+STEP_NAMES = {"cpt": "step of pre-training", "sft": "warm-up step"}
+"""What the steps of a phase are called below its charts."""
+PHASES = (
+    ("pre-training", "cpt/seconds"),
+    ("warm-up", "sft/seconds"),
+    ("rollout", "rollout/seconds"),
+    ("training", "train/seconds"),
+)
 
 
 def draw_headline(summaries: Sequence[Summary]) -> str:
@@ -200,7 +209,7 @@ def _draw_listed(metrics: Metrics, title: str, note: str, lines: Sequence[tuple[
         )
         for label, phase, name in lines
     ]
-    return draw_chart(title, series, x_label="warm-up step" if lines[0][1] == "sft" else "RL step", note=note)
+    return draw_chart(title, series, x_label=STEP_NAMES.get(lines[0][1], "RL step"), note=note)
 
 
 def _draw_open(metrics: Metrics) -> str:
@@ -221,7 +230,7 @@ def _draw_open(metrics: Metrics) -> str:
 
 def _draw_measured(metrics: Metrics) -> str:
     """Draw measurements at checkpoints that no table lists, such as a game's exploitability, each alone."""
-    rows = [row for row in metrics if row["phase"] not in ("sft", "train")]
+    rows = [row for row in metrics if row["phase"] not in ("cpt", "sft", "train")]
     charts = []
     for name in _list_names(rows):
         if name.partition("/")[0] not in {*OWN_PLACES, "evaluate"}:

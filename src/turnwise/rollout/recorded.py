@@ -10,6 +10,7 @@ import numpy as np
 from turnwise.core.errors import RenderError
 from turnwise.core.protocols import Renderer
 from turnwise.core.types import (
+    IntArray,
     Message,
     Prompt,
     Scored,
@@ -63,6 +64,29 @@ def record_conversation(
         stop=StopReason.DONE,
         reward=Scored(total=0.0),
     )
+
+
+def write_whole(messages: Sequence[Message], tools: Sequence[ToolSpec], renderer: Renderer) -> IntArray:
+    """Return every token of a conversation as its last message has them before it, whoever speaks last.
+
+    Where the renderer cannot append an observation, the conversation is opened again, as in `record_conversation`.
+    Raises RenderError for messages that cannot be rendered.
+    """
+    conversation = Conversation(renderer=renderer)
+    since = next((at for at, message in enumerate(messages) if message.role == "assistant"), len(messages))
+    conversation.open(messages[:since], tools)
+    last = to_ids([])
+    for at in range(since, len(messages)):
+        if messages[at].role == "assistant":
+            if at > since:
+                _go_on(conversation, messages[:at], since)
+            completion = encode_scripted(messages[at], renderer)
+            conversation.append(completion, messages[at])
+            last, since = completion.token_ids, at + 1
+    if since < len(messages):
+        _go_on(conversation, messages, since)
+        last = to_ids([])
+    return to_ids(np.concatenate([conversation.prompt_ids, last]))
 
 
 def _go_on(conversation: Conversation, messages: Sequence[Message], since: int) -> None:

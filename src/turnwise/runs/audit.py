@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from transformers import PreTrainedModel
 
 from turnwise.audit.audit import AuditReport, run_audit
+from turnwise.audit.documents import AuditedDocuments
 from turnwise.audit.materials import AuditMaterials
 from turnwise.audit.pictures import FixedPictures
 from turnwise.building.audited import read_audit_settings
@@ -17,6 +18,7 @@ from turnwise.building.families import build_family
 from turnwise.building.trainer import build_packing
 from turnwise.config.roles import list_learners
 from turnwise.config.run import RunConfig
+from turnwise.core.errors import ConfigError, DataError
 from turnwise.core.pictures import Pictures
 from turnwise.core.protocols import EnvironmentFamily, Renderer
 from turnwise.core.types import Sample
@@ -25,8 +27,10 @@ from turnwise.models.threads import set_threads
 from turnwise.pictures.store import open_pictures
 from turnwise.runs.build import find_device, load_checkpoint
 from turnwise.runs.data_files import list_data_files
+from turnwise.runs.documents import load_library
 from turnwise.runs.evaluate import load_run
 from turnwise.runs.layouts import let_see
+from turnwise.runs.pretraining import find_order_seed
 from turnwise.runs.renderer import build_renderer, load_checkpoint_tokenizer, resolve_renderer
 from turnwise.store.checkpoint_folder import latest_checkpoint, policy_folder
 from turnwise.training.forward import score_exact, score_logprobs
@@ -57,12 +61,14 @@ def build_materials(run: Path, config: RunConfig) -> AuditMaterials:
         names = ("", *list_learners(config.roles))
         return join_sums({name: compute_checksums(models.load(policy_folder(path, name))) for name in names})
 
+    renderer = None if checkpoint is None else _build_renderer(config, family, checkpoint, pictures)
     return AuditMaterials(
         settings=read_audit_settings(config),
         family=family,
         data_files=list_data_files(family),
+        documents=_make_documents(config, family, renderer, checkpoint),
         pictures=pictures,
-        renderer=None if checkpoint is None else _build_renderer(config, family, checkpoint, pictures),
+        renderer=renderer,
         score=score,
         score_exact=score_in_float32,
         sum_weights=sum_weights,
@@ -75,6 +81,29 @@ def build_materials(run: Path, config: RunConfig) -> AuditMaterials:
 def _build_renderer(config: RunConfig, family: EnvironmentFamily, checkpoint: Path, pictures: Pictures) -> Renderer:
     tokenizer = load_checkpoint_tokenizer(config, checkpoint)
     return build_renderer(config, resolve_renderer(config, family, tokenizer), tokenizer, checkpoint, pictures)
+
+
+def _make_documents(
+    config: RunConfig, family: EnvironmentFamily, renderer: Renderer | None, checkpoint: Path | None
+) -> AuditedDocuments | None:
+    """The documents of continual pre-training, read or built again; None for a recipe without it."""
+    cpt, library, missing = config.cpt, None, "the run has no checkpoint, and so no tokenizer"
+    if not cpt.steps:
+        return None
+    if renderer is not None and checkpoint is not None:
+        try:
+            library = load_library(config, family, renderer, load_checkpoint_tokenizer(config, checkpoint))
+        except (ConfigError, DataError) as cause:
+            missing = str(cause)
+    return AuditedDocuments(
+        steps=cpt.steps,
+        batch_tokens=cpt.batch_tokens,
+        max_tokens=cpt.max_tokens,
+        packing=cpt.packing,
+        seed=find_order_seed(config),
+        token_ids=None if library is None else library.token_ids,
+        missing=missing,
+    )
 
 
 class _LastModel:

@@ -31,9 +31,10 @@ def list_data_files(family: EnvironmentFamily) -> tuple[FileRecord, ...]:
 
 
 def list_warmup_files(config: RunConfig) -> tuple[FileRecord, ...]:
-    """The files of conversations that a warm-up reads, as they are now. Raises DataError for one that cannot be
-    read."""
-    paths = [Path(path).expanduser() for path in (config.sft.path, config.sft.heldout_path) if path]
+    """The files that continual pre-training and a warm-up read, as they are now. Raises DataError for one that cannot
+    be read."""
+    named = (config.cpt.path, config.sft.path, config.sft.heldout_path)
+    paths = [Path(path).expanduser() for path in named if path]
     return tuple(record_file(path, sum(1 for _ in read_rows(path)), "warm-up") for path in paths)
 
 

@@ -84,7 +84,7 @@ def heldout_draws(family: EnvironmentFamily, count: int) -> list[Draw]:
 def name_label(config: RunConfig, step: int) -> str:
     """What people call a run's own evaluation after RL step `step`."""
     if step == 0:
-        return "after SFT" if config.sft.steps else "before training"
+        return "after SFT" if config.sft.steps else "after CPT" if config.cpt.steps else "before training"
     return "after RL" if step == config.train.steps else f"step {step}"
 
 

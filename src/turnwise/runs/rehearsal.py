@@ -21,6 +21,7 @@ from turnwise.models.machine_memory import read_memory_size
 from turnwise.runs.build import build_system, find_device
 from turnwise.runs.continuing import AUTO, Continuation, find_newest, read_continued
 from turnwise.runs.data_files import check_continued
+from turnwise.runs.pretraining import find_stopped
 from turnwise.runs.renderer import load_checkpoint_tokenizer
 from turnwise.runs.start import (
     Check,
@@ -53,7 +54,7 @@ def rehearse_train(config: RunConfig | None, *, resume: Continuation | None) -> 
     Returns what was checked. Raises what `run_train` would raise before its first step, with the same message.
     """
     checks: list[Check] = []
-    tokenizer = None
+    tokenizer, warms_up = None, True
     config, is_new = read_rehearsed(config, resume)
     if is_new:
         resolved = prepare_new(config)
@@ -63,7 +64,8 @@ def rehearse_train(config: RunConfig | None, *, resume: Continuation | None) -> 
         config = check_methods(config)
         find_device(config)
         run = _find_run(config, resume)
-        checkpoint = None if run is None else latest_checkpoint(run)
+        warms_up = run is None or latest_checkpoint(run) is None
+        checkpoint = None if run is None else latest_checkpoint(run) or find_stopped(run)
         if checkpoint is not None:
             verify_checkpoint(checkpoint)
             checks.append(("checkpoint", f"{checkpoint} is whole"))
@@ -77,7 +79,7 @@ def rehearse_train(config: RunConfig | None, *, resume: Continuation | None) -> 
     crowding = describe_crowding(config, cores=os.cpu_count() or 1, device=system.model.device.type)
     checks += [("processes", text) for text in crowding]
     checks += [("rows", text) for kind, text in system.notes if kind == "environment"]
-    parts = build_parts(system, warms_up=tokenizer is None)
+    parts = build_parts(system, warms_up=warms_up)
 
     async def check() -> list[Check]:
         try:

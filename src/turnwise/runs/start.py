@@ -39,6 +39,7 @@ from turnwise.rollout.meter import MeteredEngine
 from turnwise.runs.annotators import build_annotate
 from turnwise.runs.branches import with_branches
 from turnwise.runs.build import System, check_openings, fit_to_machine
+from turnwise.runs.documents import Library, load_library
 from turnwise.runs.judges import check_judges
 from turnwise.runs.openings import open_first, open_task, open_tasks
 from turnwise.runs.own_conversations import Lessons, load_lessons
@@ -64,6 +65,8 @@ class Parts:
     sync: WeightSync
     lessons: Lessons | None = None
     """Conversations of the user's own; None where the warm-up is over or has demonstrations."""
+    library: Library | None = None
+    """Documents of continual pre-training; None where that is over or the recipe has none."""
 
     async def close(self) -> None:
         """End the trainer's thread and the engine."""
@@ -82,11 +85,12 @@ def build_parts(
     warms_up: bool = True,
 ) -> Parts:
     """Build what trains. `trainer`, `others` (of further learners, by name) and `sync` None: those of the recipe.
-    `warms_up` says that a warm-up is still to come, if the recipe has one.
+    `warms_up` says that continual pre-training or a warm-up is still to come, if the recipe has one.
 
-    Raises ConfigError naming what does not fit, DataError for a row of `sft.path` or `sft.heldout_path`."""
+    Raises ConfigError naming what does not fit, DataError for a row of `cpt.path`, `sft.path` or `sft.heldout_path`."""
     config, resolved = system.config, system.resolved
     lessons = load_lessons(config, system.renderer, system.tokenizer) if warms_up else None
+    library = load_library(config, system.family, system.renderer, system.tokenizer) if warms_up else None
     trainer = trainer or build_trainer(resolved, system.model, system.tokenizer, system.host)
     if others is None:
         others = {
@@ -99,6 +103,7 @@ def build_parts(
         learners={name: build_learner(resolved) for name in ("", *system.others)},
         sync=sync or build_weight_sync(system),
         lessons=lessons,
+        library=library,
     )
 
 
@@ -156,6 +161,8 @@ async def check_start(parts: Parts) -> list[Check]:
     checks += [(f"role {role}", "its server answers") for role in await check_servers(system.policies)]
     checks += [(f"judge {name}", text) for name, text in (await check_judges(system.judges, config.judges)).items()]
     checks.append(_check_training_tasks(system))
+    if parts.library is not None:
+        checks.append(("documents", parts.library.note))
     if parts.lessons is not None:
         checks += [("conversations", note) for note in parts.lessons.notes]
     elif config.sft.steps and not config.sft.path:

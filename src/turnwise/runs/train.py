@@ -37,6 +37,7 @@ from turnwise.runs.data_files import keep_data_files
 from turnwise.runs.evaluate import evaluate_policy, name_label
 from turnwise.runs.judges import remember_costs
 from turnwise.runs.parity import check_parity
+from turnwise.runs.pretraining import find_stopped, load_stopped, run_pretraining
 from turnwise.runs.process_notes import ProcessNotes
 from turnwise.runs.recorders import FolderRecorder, Recorders, open_trackers
 from turnwise.runs.renderer import load_checkpoint_tokenizer
@@ -46,6 +47,7 @@ from turnwise.runs.start import build_parts, check_engines, check_start
 from turnwise.store.advantages import forget_packed, pack_advantages
 from turnwise.store.checkpoint_folder import checkpoint_writer, latest_checkpoint, prune, sweep, verify_checkpoint
 from turnwise.store.chosen_checkpoints import list_kept
+from turnwise.store.documents import forget_checkpoints
 from turnwise.store.groups import GroupStore
 from turnwise.store.journal import Journal, read_journal
 from turnwise.store.run_folder import RunFolder
@@ -98,7 +100,7 @@ def _train(
     """Train in an open run folder; `begun` says whether there is something to keep."""
     folder, config = opened.folder, opened.config
     # A resumed run keeps its tokenizer: one trained again, on texts that changed, would have other ids.
-    checkpoint = latest_checkpoint(folder.path)
+    checkpoint = latest_checkpoint(folder.path) or find_stopped(folder.path)
     tokenizer = load_checkpoint_tokenizer(config, checkpoint) if checkpoint else None
     system = build_system(config, training=True, tokenizer=tokenizer, pictures=open_pictures(folder.path))
     notes = write_changes(opened)  # before trackers read the recipe
@@ -190,9 +192,10 @@ class Run:
             self._note("correction", self.system.resolved.correction.text)
         checkpoint = latest_checkpoint(self.folder.path)
         if checkpoint is None:
-            self.folder.truncate(after_step=-1)
+            await self._pretrain()
             await self._warm_up()
             await self._checkpoint()
+            forget_checkpoints(self.folder.path)
         else:
             verify_checkpoint(checkpoint)
             self.steps.restore(await self.trainer.load(checkpoint))
@@ -285,6 +288,23 @@ class Run:
 
     def _note(self, kind: str, text: str) -> None:
         self.recorder.record(Note(kind=kind, text=text))
+
+    async def _pretrain(self) -> None:
+        """Take the steps of continual pre-training that are still to do; forget what was recorded after them."""
+        library, run = self.parts.library, self.folder.path
+        done = await load_stopped(run, self.trainer) if library is not None else 0
+        self.folder.truncate(after_step=-1, after_cpt=done)
+        if library is None:
+            return
+        self._begin("cpt", total=self.config.cpt.steps)
+        self._note("documents", library.note)
+        if done:
+            self._note("resumed", f"continuing after step {done} of continual pre-training")
+
+        def report(step: int, metrics: dict[str, Metric]) -> None:
+            self.recorder.record(StepEnds(step=step, phase="cpt", values=record(metrics)))
+
+        await run_pretraining(self.config, library, self.trainer, run, done=done, report=report, check=self._check)
 
     async def _warm_up(self) -> None:
         self._begin("sft", total=self.config.sft.steps)

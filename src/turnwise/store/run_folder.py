@@ -123,17 +123,19 @@ class RunFolder:
         """
         return list(read_lines(self.path / METRICS))
 
-    def truncate(self, *, after_step: int) -> None:
+    def truncate(self, *, after_step: int, after_cpt: int = 0) -> None:
         """Forget metrics, ledger lines, advantages and evaluations of RL steps after `after_step`.
 
-        The steps are about to run again. Groups and journal stay: the steps can be redone from them. The supervised
-        warm-up counts its own steps and comes before RL step 0, so it stays unless `after_step` is negative; -1 forgets
-        the metrics of the warm-up too. Raises StoreError.
+        The steps are about to run again. Groups and journal stay: the steps can be redone from them. Continual
+        pre-training and the warm-up count their own steps and come before RL step 0, so they stay unless `after_step`
+        is negative; -1 forgets the metrics of the warm-up too, and those of pre-training after its step `after_cpt`.
+        Raises StoreError.
         """
         kept = [
             row
             for row in self.read_metrics()
-            if after_step >= 0 and (row["phase"] == "sft" or row["step"] <= after_step)
+            if (after_step >= 0 and (row["phase"] in ("cpt", "sft") or row["step"] <= after_step))
+            or (after_step < 0 and row["phase"] == "cpt" and row["step"] <= after_cpt)
         ]
         write_bytes_atomic(self.path / METRICS, b"".join(to_line(row) for row in kept))
         if (self.path / LEDGER).exists():

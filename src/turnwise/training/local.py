@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,7 +20,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from turnwise.batching.collate import Packing, TokenColumn
 from turnwise.batching.ranks import find_largest
 from turnwise.batching.samples import forget_experts
-from turnwise.core.batch import Column, Columns, StepReport, TrainingBatch, Wanted
+from turnwise.core.batch import Column, Columns, Objective, StepReport, TrainingBatch, Wanted
 from turnwise.core.errors import TrainingError
 from turnwise.core.metrics import Max, Mean, Metric, Sum, merge
 from turnwise.core.seeds import derive_seed
@@ -44,12 +44,14 @@ from turnwise.training.resolution import ResolutionWatch
 from turnwise.training.routing import check_routing
 from turnwise.training.sft import measure_sft_loss, run_sft_step
 from turnwise.training.snapshot import Snapshot
-from turnwise.training.state import load_training_state, load_weights, save_training_state
+from turnwise.training.state import load_training_state, load_weights, read_counters, save_training_state
 from turnwise.training.throughput import describe_gpu_memory, measure_throughput, take_gpu_memory
 
 Model = TypeVar("Model")
 START_FOLDER = "step_000000"
 """Checkpoint of the policy that RL starts from, beside the run's other checkpoints."""
+PHASES: Mapping[Objective, str] = {"cpt": "cpt.lr", "warmup": "sft.lr"}
+"""Supervised phases before RL, each with the option of its learning rate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +62,8 @@ class TrainerSettings:
     """Learning rates of the RL optimizer."""
     warmup: Schedule
     """Learning rates of the supervised warm-up's optimizer."""
+    pretraining: Schedule | None = None
+    """Learning rates of the optimizer of continual pre-training; None for a trainer without that phase."""
     betas: tuple[float, float]
     weight_decay: float
     max_grad_norm: float
@@ -84,11 +88,25 @@ class _Policy:
     optimizer: Any
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Phase:
+    """Supervised steps before RL, with an optimizer and a schedule of their own."""
+
+    name: Objective
+    policy: _Policy
+    schedule: Schedule
+    option: str
+    """The option of its learning rate."""
+    steps: int = 0
+    """Optimizer steps so far."""
+    watch: ResolutionWatch = field(default_factory=ResolutionWatch)
+
+
 class LocalTrainer:
     """Trains in this process. Implements `core.protocols.Trainer`.
 
     The critic and the implicit reward model are built, and the reference is copied, at the first call that belongs to
-    RL: by then the warm-up is over.
+    RL: by then continual pre-training and warm-up are over.
     """
 
     def __init__(
@@ -127,11 +145,10 @@ class LocalTrainer:
         self._implicit: ImplicitReward | None = None
         self._has_companions = False
         self._reference: PreTrainedModel | None = None
-        self._warmup: _Policy | None = None
-        self._warmup_steps = 0
+        self._phase: _Phase | None = None
         self._unstepped: Snapshot | None = None
         self._scoring: dict[str, Metric] = {}
-        self._watch, self._warmup_watch = ResolutionWatch(), ResolutionWatch()
+        self._watch = ResolutionWatch()
 
     # ------------------------------------------------------------------------------------------------ the seam
 
@@ -160,26 +177,26 @@ class LocalTrainer:
         Raises TrainingError if a loss or a gradient is not finite, an update has no token to train, or the last updates
         were below the resolution of the weights.
         """
-        warms_up = batch.objective == "warmup"
-        (self._warmup_watch if warms_up else self._watch).check()
-        if not warms_up:
+        phase = self._open_phase(batch.objective) if batch.objective in PHASES else None
+        (self._watch if phase is None else phase.watch).check()
+        if phase is None:
             self._begin()
-        counts = self.optimizer_steps, self._warmup_steps
-        before = {} if warms_up else self._placement.compute_sums(self.model)
-        policy = self._open_warmup() if warms_up else self._policy
+        counts = self.optimizer_steps, 0 if phase is None else phase.steps
+        before = {} if phase is not None else self._placement.compute_sums(self.model)
+        policy = self._policy if phase is None else phase.policy
         copied = self._copy_if_several(batch, policy)
         try:
-            metrics = self._train(batch, policy)
+            metrics = self._train(batch) if phase is None else self._run_phase(batch, phase)
         except BaseException:
             if copied is not None:
                 copied.restore()
             self._take_back()
             self._forget_gradients()
-            self.optimizer_steps, self._warmup_steps = counts
+            self._set_counts(counts)
             raise
         self._unstepped = None
         sums = self._placement.compute_sums(self.model)
-        if not warms_up:
+        if phase is None:
             metrics = {**self._scoring, **metrics, "train/changed_tensors": Sum(count_changed(before, sums))}
             metrics |= self._measure_cost(batch, metrics)
             self._scoring = {}
@@ -187,21 +204,27 @@ class LocalTrainer:
 
     def remember(self) -> Callable[[], None]:
         """See `RememberingTrainer.remember`."""
-        warmup = [] if self._warmup is None else [self._warmup]
-        snapshot = Snapshot([self._policy, *warmup, *self._list_companions().values()])
-        counts = self.optimizer_steps, self._warmup_steps
+        phase = [] if self._phase is None else [self._phase.policy]
+        snapshot = Snapshot([self._policy, *phase, *self._list_companions().values()])
+        counts = self.optimizer_steps, 0 if self._phase is None else self._phase.steps
 
         def put_back() -> None:
             snapshot.restore()
-            self.optimizer_steps, self._warmup_steps = counts
+            self._set_counts(counts)
 
         return put_back
 
     def save(self, folder: Path, counters: Mapping[str, Any]) -> None:
         """See `Trainer.save`; `optimizer_steps` is added to the counters.
 
-        Undoes what `score` learned since the last step.
+        Undoes what `score` learned since the last step. With counters that name a `phase`, what is saved is that phase
+        in its middle: the weights, and its own optimizer.
         """
+        if "phase" in counters:
+            phase = self._open_phase(counters["phase"])
+            counters = {**counters, "phase_steps": phase.steps}
+            save_training_state(folder, self.model, self.tokenizer, phase.policy.optimizer, counters)
+            return
         self._begin()
         self._take_back()
         counters = {**counters, "optimizer_steps": self.optimizer_steps}
@@ -212,8 +235,14 @@ class LocalTrainer:
     def load(self, folder: Path) -> Mapping[str, Any]:
         """See `Trainer.load`. The counters are those given to `save`, plus `optimizer_steps`.
 
-        For a checkpoint with `step` above 0 the reference is read from the checkpoint step_000000 beside it.
+        For a checkpoint with `step` above 0 the reference is read from the checkpoint step_000000 beside it. One of a
+        phase's middle continues that phase.
         """
+        if (saved := read_counters(folder)) and "phase" in saved:
+            phase = self._open_phase(saved["phase"])
+            counters = load_training_state(folder, self.model, phase.policy.optimizer)
+            phase.steps = int(counters["phase_steps"])
+            return counters
         self._build_companions()
         counters = load_training_state(folder, self.model, self._policy.optimizer, self._list_companions())
         self._unstepped, self._scoring, self._reference = None, {}, None
@@ -240,8 +269,8 @@ class LocalTrainer:
         )
 
     def _begin(self) -> None:
-        """End the warm-up: create the models that start as copies of the policy."""
-        self._warmup = None
+        """End the supervised phases: create the models that start as copies of the policy."""
+        self._phase = None
         self._build_companions()
         if self.settings.needs_reference and self._reference is None:
             self._reference = self._copy_policy()
@@ -347,12 +376,10 @@ class LocalTrainer:
 
     # ------------------------------------------------------------------------------------------------ steps
 
-    def _train(self, batch: TrainingBatch, policy: _Policy) -> dict[str, Metric]:
+    def _train(self, batch: TrainingBatch) -> dict[str, Metric]:
         if batch.objective == "policy_gradient":
             return self._train_policy(batch)
-        if batch.objective == "preference":
-            return self._train_pairs(batch)
-        return self._warm_up(batch, policy) if batch.objective == "warmup" else self._train_supervised(batch)
+        return self._train_pairs(batch) if batch.objective == "preference" else self._train_supervised(batch)
 
     def _next_lr(self) -> float:
         """Return the learning rate of the RL optimizer's next step, and count that step as taken."""
@@ -442,39 +469,52 @@ class LocalTrainer:
             lr = self._next_lr()
             metrics = merge(metrics, {"train/lr": Max(lr)})
             if update:
-                measured = self._run_supervised(self._policy, batch, update, lr)
+                measured = self._run_supervised(self._policy, batch, update, lr, 0)
                 measured |= {"train/loss": measured.pop("sft/loss"), "train/seconds": measured.pop("sft/seconds")}
                 self._note(measured, lr)
                 metrics = merge(metrics, measured)
         return metrics
 
-    def _open_warmup(self) -> _Policy:
-        """Return the policy with the warm-up's optimizer."""
+    def _open_phase(self, name: Objective) -> _Phase:
+        """Return the phase, with a new optimizer where another one came before it."""
         if self._has_companions:
-            raise TrainingError(
-                "the supervised warm-up must run before reinforcement learning, which has already started"
+            raise TrainingError(f"the phase {name!r} must run before reinforcement learning, which has already started")
+        if self._phase is None or self._phase.name != name:
+            schedule = self.settings.warmup if name == "warmup" else self.settings.pretraining
+            if schedule is None:
+                raise TrainingError("this trainer has no schedule of continual pre-training; set cpt.steps")
+            self._phase = _Phase(
+                name=name,
+                policy=_Policy(module=self.model, optimizer=self._build_optimizer(schedule.base)),
+                schedule=schedule,
+                option=PHASES[name],
             )
-        if self._warmup is None:
-            self._warmup = _Policy(module=self.model, optimizer=self._build_optimizer(self.settings.warmup.base))
-        return self._warmup
+        return self._phase
 
-    def _warm_up(self, batch: TrainingBatch, policy: _Policy) -> dict[str, Metric]:
+    def _set_counts(self, counts: tuple[int, int]) -> None:
+        """Set the optimizer steps of RL, and of the supervised phase."""
+        self.optimizer_steps = counts[0]
+        if self._phase is not None:
+            self._phase.steps = counts[1]
+
+    def _run_phase(self, batch: TrainingBatch, phase: _Phase) -> dict[str, Metric]:
+        """Take the updates of a supervised phase; without any, only the loss is measured."""
         if not batch.updates:
             return measure_sft_loss(self.model, forget_experts(batch.samples), **self._packing)
         metrics: dict[str, Metric] = {}
         for update in batch.updates:
-            lr = self.settings.warmup.find_lr(self._warmup_steps)
-            self._warmup_steps += 1
+            lr = phase.schedule.find_lr(phase.steps)
+            phase.steps += 1
             if update:
-                measured = self._run_supervised(policy, batch, update, lr)
-                self._note(measured, lr, warms_up=True)
-                metrics = merge(metrics, {name: value for name, value in measured.items() if name.startswith("sft/")})
+                measured = self._run_supervised(phase.policy, batch, update, lr, phase.steps)
+                self._note(measured, lr, phase)
+                metrics = merge(metrics, _name_measured(phase.name, measured, lr))
         return metrics
 
     def _run_supervised(
-        self, policy: _Policy, batch: TrainingBatch, update: Sequence[int], lr: float
+        self, policy: _Policy, batch: TrainingBatch, update: Sequence[int], lr: float, phase_steps: int
     ) -> dict[str, Metric]:
-        seed = derive_seed(self.settings.seed, batch.objective, self._warmup_steps, self.optimizer_steps)
+        seed = derive_seed(self.settings.seed, batch.objective, phase_steps, self.optimizer_steps)
         with apply_dropout(self.model, seed):
             return run_sft_step(
                 self.model,
@@ -482,6 +522,7 @@ class LocalTrainer:
                 forget_experts(batch.samples[i] for i in update),
                 lr=lr,
                 max_grad_norm=self.settings.max_grad_norm,
+                option=PHASES.get(batch.objective, "train.lr"),
                 **self._packing,
             )
 
@@ -507,19 +548,30 @@ class LocalTrainer:
         self._note(measured, lr)
         return measured
 
-    def _note(self, measured: Mapping[str, Metric], lr: float, *, warms_up: bool = False) -> None:
+    def _note(self, measured: Mapping[str, Metric], lr: float, phase: _Phase | None = None) -> None:
         """Watch whether updates still change the policy's weights."""
         changed, norm = measured.get("train/changed_share"), measured.get("train/grad_norm")
         if isinstance(changed, Mean) and isinstance(norm, Mean):
-            (self._warmup_watch if warms_up else self._watch).note(
+            (self._watch if phase is None else phase.watch).note(
                 share=changed.value,
                 driven=changed.weight,
                 norm=norm.value,
                 lr=lr,
-                peak_lr=(self.settings.warmup if warms_up else self.settings.schedule).base,
-                option="sft.lr" if warms_up else "train.lr",
+                peak_lr=(self.settings.schedule if phase is None else phase.schedule).base,
+                option="train.lr" if phase is None else phase.option,
                 dtype=describe_format(self.model),
             )
+
+
+def _name_measured(phase: Objective, measured: Mapping[str, Metric], lr: float) -> dict[str, Metric]:
+    """Return what is recorded of a supervised step, under the names of its phase."""
+    own = {name: value for name, value in measured.items() if name.startswith("sft/")}
+    if phase == "warmup":
+        return own
+    loss = own["sft/loss"]
+    assert isinstance(loss, Mean)  # its weight is the number of trained tokens
+    named: dict[str, Metric] = {name.replace("sft/", "cpt/"): value for name, value in own.items()}
+    return named | {"cpt/tokens": Sum(loss.weight), "cpt/lr": Max(lr)}
 
 
 def _require(model: Model | None, what: str, option: str) -> Model:

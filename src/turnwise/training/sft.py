@@ -31,9 +31,10 @@ def run_sft_step(
     micro_batch_tokens: int,
     shared_prefix: bool = False,
     ranks: Ranks = ALONE,
+    option: str = "sft.lr",
 ) -> dict[str, Metric]:
-    """Take one optimizer step on the mean cross-entropy per trained token. Raises TrainingError if the loss is not
-    finite."""
+    """Take one optimizer step on the mean cross-entropy per trained token. Raises TrainingError naming `option` if the
+    loss is not finite."""
     started = time.perf_counter()
     denominator = count_trained(samples)
     if denominator == 0:
@@ -47,7 +48,7 @@ def run_sft_step(
         total += float(loss.detach()) * denominator
         problem = None
         if not math.isfinite(total):
-            problem = f"the supervised loss is {total}; the weights were not changed. Lower sft.lr"
+            problem = f"the supervised loss is {total}; the weights were not changed. Lower {option}"
         if (problem := ranks.agree(problem)) is not None:
             optimizer.zero_grad(set_to_none=True)
             raise TrainingError(problem)

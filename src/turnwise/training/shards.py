@@ -47,6 +47,11 @@ def save_shards(folder: Path, models: Mapping[str, Trained], counters: Mapping[s
         (shards / COUNTERS).write_text(json.dumps(dict(counters)) + "\n", encoding="utf-8")
 
 
+def read_shard_counters(folder: Path) -> dict[str, Any]:
+    """Return the counters of a checkpoint that ranks wrote. Raises OSError or ValueError."""
+    return dict(json.loads((folder / FOLDER / COUNTERS).read_text(encoding="utf-8")))
+
+
 def load_shards(folder: Path, models: Mapping[str, Trained]) -> dict[str, Any]:
     """Restore the rows of weights and moments that this process holds, in place. Returns the counters.
 
@@ -55,7 +60,7 @@ def load_shards(folder: Path, models: Mapping[str, Trained]) -> dict[str, Any]:
     """
     shards = folder / FOLDER
     try:
-        counters: dict[str, Any] = dict(json.loads((shards / COUNTERS).read_text(encoding="utf-8")))
+        counters = read_shard_counters(folder)
         reader = HuggingFaceStorageReader(str(shards))
         stored = {name: tuple(entry.size) for name, entry in reader.read_metadata().state_dict_metadata.items()}  # type: ignore[union-attr]
         wanted: dict[str, torch.Tensor] = {}

@@ -36,7 +36,7 @@ from turnwise.training.loss_scale import SCALE
 from turnwise.training.masters import SHORT, find_master, round_masters
 from turnwise.training.optimizer import Trained, list_trained
 from turnwise.training.shards import FOLDER as SHARDS
-from turnwise.training.shards import load_shards, save_shards
+from turnwise.training.shards import load_shards, read_shard_counters, save_shards
 
 STATE_FILE = "state.safetensors"
 MASTER = "master"
@@ -102,8 +102,7 @@ def load_training_state(
         weights = _read_weights(folder, model)
         moments = load_file(folder / STATE_FILE)
         of_companions = {name: load_file(folder / f"{name}.safetensors") for name in companions or {}}
-        with safe_open(folder / STATE_FILE, framework="pt") as file:
-            counters: dict[str, Any] = dict(json.loads(file.metadata()["counters"]))
+        counters = dict(read_counters(folder))
     of_policy = list_adapter(model) or list_saved(model)
     _check_tensors(folder, of_policy, weights)
     for name, companion in (companions or {}).items():
@@ -114,6 +113,15 @@ def load_training_state(
         below = _below("weight/", tensors), _below("moment/", tensors)
         _restore(companion.module, companion.optimizer, parameters, *below)
     return counters
+
+
+def read_counters(folder: Path) -> Mapping[str, Any]:
+    """Return a checkpoint's counters alone. Raises CheckpointError as `load_training_state` does."""
+    with _reading(folder):
+        if (folder / SHARDS).is_dir():
+            return read_shard_counters(folder)
+        with safe_open(folder / STATE_FILE, framework="pt") as file:
+            return dict(json.loads(file.metadata()["counters"]))
 
 
 def load_weights(folder: Path, model: PreTrainedModel) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from turnwise_worlds.coq.goals import read_goals
 from turnwise_worlds.coq.verify import close_statement, state_theorem
-from turnwise_worlds.coq.words import find_name, show_terse, to_terse, write_sentence
+from turnwise_worlds.coq.words import show_terse, to_terse, write_sentence
 from turnwise_worlds.proofs.words import Tactic
 from turnwise_worlds.proving.prover import Goal, TacticRefused, Theorem
 
@@ -49,14 +49,6 @@ def test_a_state_in_one_line_has_numbers_after_what_hypotheses_say() -> None:
     hypotheses = (("p", "Prop"), ("c", "p -> q /\\ False"), ("n", "nat"), ("a", "(p \\/ q)"), ("l", "n = 0"))
     goal = Goal(hypotheses=hypotheses, conclusion="S n = n + 0")
     assert show_terse(goal) == " p > q & F2 ; ( p | q )0 ; n = 0h11 ; |- S n = n + 0"
-    assert [find_name(called, goal) for called in ("F2", ")0", "0h11", "F0", "n", "c")] == [
-        "c",
-        "a",
-        "l",
-        "F0",
-        "n",
-        "c",
-    ]
     assert to_terse("(1 :: nil) ++ l' = l'") == "( 1 :: nil ) ++ l' = l'"
 
 

@@ -12,6 +12,7 @@ import pytest
 from turnwise.core.errors import ConfigError, DataError
 from turnwise.core.protocols import StepResult
 from turnwise.core.types import Invalid, Message, Reward, Scored, StopReason, Task, ToolCallError
+from turnwise_worlds.proofs.arguments import ProofsArguments
 from turnwise_worlds.proofs.environment import ProofsEnvironment
 from turnwise_worlds.proofs.family import Proofs
 from turnwise_worlds.proofs.kernel.check import check_proof
@@ -22,7 +23,8 @@ from turnwise_worlds.proofs.search import find_script
 from turnwise_worlds.proofs.state import ProofState
 from turnwise_worlds.proofs.tactics import MAX_TERMS
 from turnwise_worlds.proofs.theorem import read_theorem
-from turnwise_worlds.proofs.words import Tactic, aim, format_state, pick_names
+from turnwise_worlds.proofs.view import View
+from turnwise_worlds.proofs.words import Tactic, find_name, format_state, pick_names, refer
 
 LINK = {"hypotheses": [["c", "p > q"], ["a", "p"]], "goal": "q", "script": [["apply", "c"], ["apply", "a"]]}
 
@@ -44,20 +46,20 @@ def show(state: ProofState) -> str:
 @pytest.mark.parametrize(
     ("hypotheses", "goal", "tactics", "left"),
     [
-        ([["c", "p > q > r"]], "r", ["apply c"], [" p > q > r c ; |- p", " p > q > r c ; |- q"]),
-        ([["c", "p > q > r"]], "q > r", ["apply c"], [" p > q > r c ; |- p"]),
-        ([], "p > q", ["intro"], [" p a ; |- q"]),
+        ([["c", "p > q > r"]], "r", ["apply c"], [" p > q > r2 ; |- p", " p > q > r2 ; |- q"]),
+        ([["c", "p > q > r"]], "q > r", ["apply c"], [" p > q > r2 ; |- p"]),
+        ([], "p > q", ["intro"], [" p0 ; |- q"]),
         ([], "p & q", ["split"], [" |- p", " |- q"]),
         ([], "p | q", ["left"], [" |- p"]),
         ([], "p | q", ["right"], [" |- q"]),
-        ([["h", "p & q"]], "r", ["destruct h"], [" p a ; q b ; |- r"]),
-        ([["h", "p | q"]], "r", ["destruct h"], [" p a ; |- r", " q b ; |- r"]),
+        ([["h", "p & q"]], "r", ["destruct h"], [" p0 ; q1 ; |- r"]),
+        ([["h", "p | q"]], "r", ["destruct h"], [" p0 ; |- r", " q1 ; |- r"]),
         ([["h", "F"]], "r", ["destruct h"], []),
         ([], "r", ["exfalso"], [" |- F"]),
-        ([], "r", ["contradict"], [" r > F a ; |- F"]),
-        ([["h", "m = n"]], "m * m = n", ["rewrite h"], [" m = n h ; |- n * n = n"]),
-        ([["h", "m = n"]], "m = n * n", ["rewrite_back h"], [" m = n h ; |- m = m * m"]),
-        ([["h", "e * ?x = ?x"]], "( e * m ) * n = n", ["rewrite h"], [" e * ?x = ?x h ; |- m * n = n"]),
+        ([], "r", ["contradict"], [" r > F0 ; |- F"]),
+        ([["h", "m = n"]], "m * m = n", ["rewrite h"], [" m = n7 ; |- n * n = n"]),
+        ([["h", "m = n"]], "m = n * n", ["rewrite_back h"], [" m = n7 ; |- m = m * m"]),
+        ([["h", "e * ?x = ?x"]], "( e * m ) * n = n", ["rewrite h"], [" e * ?x = ?x7 ; |- m * n = n"]),
         ([["h", "m = n"]], "m = n", ["apply h"], []),
         ([], "m = m", ["reflexivity"], []),
     ],
@@ -89,18 +91,22 @@ def test_why_a_tactic_is_refused(row: dict, tactic: str, why: str) -> None:
         run(row, [tactic])
 
 
-def test_a_tactic_that_is_meant_for_another_goal_does_not_apply() -> None:
-    state = ProofState.open(read_theorem({**LINK, "hypotheses": [["c", "p & r -> q"]], "goal": "q"}))
-    with pytest.raises(Refused, match="the goal is not p"):
-        state.apply(Tactic("apply", "c", "p"))
-    after = state.apply(Tactic("apply", "c", "q"))
-    for text in ("p & r", "p /\\ r"):
-        with pytest.raises(Refused, match="there is no x"):  # the goal is right, in either style
-            after.apply(Tactic("apply", "x", text))
-    [message] = [tactic_message(1, aim(Tactic("apply", "c"), state.goals[0].sequent.conclusion))]
-    assert message.tool_calls[0].arguments == '{"goal": "q", "name": "c"}'
-    assert read_tactic(message.tool_calls[0]) == Tactic("apply", "c", "q")
-    assert aim(Tactic("apply", "c"), after.goals[0].sequent.conclusion).goal == ""  # more than one word
+def test_a_hypothesis_is_called_by_its_last_word_and_a_number() -> None:
+    said = [("a", "p"), ("b", "q > p"), ("k", "( p & q )"), ("e", "F"), ("unit", "e * ?x = ?x"), ("c", "x = 0")]
+    called = ["p0", "p1", ")10", "F4", "?xunit", "0h2"]  # 0 and 2 apart, or it would be 02
+    assert [refer(name, text) for name, text in said] == called
+    assert [find_name(each, said) for each in called] == [name for name, _ in said]
+    # A name calls itself; another number, or another word before it, calls nothing.
+    assert [find_name(each, said) for each in ("k", "p2", "q1")] == ["k", "p2", "q1"]
+
+
+def test_shuffled_names_call_another_hypothesis_or_none() -> None:
+    theorem = read_theorem(LINK)
+    state = ProofState.open(theorem)
+    own, shuffled = (View.of(theorem, ProofsArguments(shown=shown)) for shown in ("own", "shuffled"))
+    for name in ("a", "c"):
+        assert own.read(state, Tactic("apply", own.call(state, name))) == Tactic("apply", name)
+        assert shuffled.read(state, Tactic("apply", shuffled.call(state, name))) != Tactic("apply", name)
 
 
 def test_a_term_that_is_rewritten_for_ever_stays_small() -> None:
@@ -119,11 +125,12 @@ def test_whatever_random_tactics_prove_the_kernel_accepts(kind: str) -> None:
     for seed in range(6):
         state = ProofState.open(make_theorem(kind, Random(seed)))
         theorem = state.theorem
+        view = View.of(theorem, ProofsArguments(style="full"))
         for _ in range(12):
             if not state.goals:
                 break
             known = find_script(state.goals[0], theorem.names, classical=theorem.classical)
-            tactic = known[0] if known and random.random() < 0.5 else draw_tactic(state, random)
+            tactic = known[0] if known and random.random() < 0.5 else draw_tactic(view, state, random)
             try:
                 state = state.apply(tactic)
             except Refused:
@@ -180,8 +187,8 @@ def test_an_episode_shows_what_is_left_and_rewards_the_whole_proof() -> None:
     task = own_task(LINK)
     results, reward = play(family.build_environment(task), task, call("apply a", "apply c", "apply a"))
     assert [[each.text for each in result.observations] for result in results] == [
-        [" no p > q c ; p a ; |- q"],
-        [" p > q c ; p a ; |- p"],
+        [" no p > q2 ; p0 ; |- q"],
+        [" p > q2 ; p0 ; |- p"],
         [],
     ]
     assert isinstance(reward, Scored)
@@ -214,7 +221,7 @@ def test_malformed_replies_and_unknown_tools_use_up_calls_too() -> None:
     [good] = call("split")
     unknown = replace(good, tool_calls=(replace(good.tool_calls[0], name="auto"),))
     results, reward = play(family.build_environment(task), task, [bad, unknown, *call("apply c", "apply a")])
-    assert results[0].observations[0].text == " no p > q c ; p a ; |- q"
+    assert results[0].observations[0].text == " no p > q2 ; p0 ; |- q"
     assert [result.done for result in results] == [False, False, True]
     assert isinstance(reward, Scored)
     assert reward.total == 0
@@ -296,7 +303,7 @@ def test_the_naive_prover_calls_what_applies_and_gives_up_where_nothing_does() -
     family = Proofs(kinds={"either": 1.0}, naive_skill=0.0)
     naive, task = family.policy("naive"), own_task({"hypotheses": [["c", "p > q"], ["d", "r > q"]], "goal": "q"})
     seen = {naive.reply(task, task.prompt, Random(seed)).tool_calls[0].arguments for seed in range(20)}
-    assert seen == {'{"goal": "q", "name": "c"}', '{"goal": "q", "name": "d"}'}
+    assert seen == {'{"name": "q2"}', '{"name": "q3"}'}
     stuck = naive.reply(task, [*task.prompt, *call("apply c")], Random(0))
     assert not stuck.tool_calls
     assert "stuck" in stuck.text
@@ -314,9 +321,12 @@ def test_calls_that_are_no_tactics_are_passed_over() -> None:
     assert read_tactic(good) == Tactic("apply", "c")
     for arguments in ("{", "[]", '{"name": 3}'):
         assert read_tactic(replace(good, arguments=arguments)) is None
-    state, applied = follow(ProofState.open(read_theorem(LINK)), call("intro", "apply c"))
-    assert applied == [Tactic("apply", "c")]
-    assert show(state) == " p > q c ; p a ; |- p"
+    theorem = read_theorem(LINK)
+    view = View.of(theorem, ProofsArguments())
+    for name in ("c", "q2"):
+        state, applied = follow(view, ProofState.open(theorem), call("intro", f"apply {name}"))
+        assert applied == [Tactic("apply", "c")]
+        assert show(state) == " p > q2 ; p0 ; |- p"
 
 
 def write_rows(folder: Path, *rows: object) -> Path:

@@ -148,9 +148,19 @@ def test_names_are_clicked_in_a_terse_shop() -> None:
     ]
     told = asyncio.run(trace(family, task, calls))
     assert told[2] == ["error: no"]
-    assert len(told[4][0].split()) == 6  # three names and prices
+    assert len(told[4][0].split()) == 9  # three attributes, names and prices
     assert told[6] == told[10] == told[12] == ["error: no"]  # results have no search, the home page nothing before it
     assert told[3] == told[1]  # a refused action leaves the state
+
+
+def test_the_question_can_follow_every_page_but_the_first() -> None:
+    plain, reward = play(Web(**TERSE), 0, "oracle", 8)
+    reminded, same = play(Web(**TERSE, remind=True), 0, "oracle", 8)
+    question = Web(**TERSE).task("heldout", 0).prompt[0].text
+    assert reminded[0] == plain[0]  # it begins with the question
+    # Replies say nothing; what the purchase shows ends the visit like any page.
+    assert reminded[1:] == [f"{text}\n{question}" if text else "" for text in plain[1:]]
+    assert same.total == reward.total == 1.0
 
 
 def test_what_fits_half_is_worth_half_or_nothing() -> None:

@@ -16,8 +16,8 @@ from turnwise.core.types import Message, Task, text_message
 from turnwise_worlds.coq.arguments import CoqArguments
 from turnwise_worlds.coq.sentences import check_tactic
 from turnwise_worlds.coq.theorem import CoqTheorem
-from turnwise_worlds.coq.words import DESCRIPTIONS, WORDS, find_name, show_terse, write_sentence
-from turnwise_worlds.proofs.words import Tactic
+from turnwise_worlds.coq.words import DESCRIPTIONS, WORDS, show_terse, tell_hypotheses, write_sentence
+from turnwise_worlds.proofs.words import Tactic, find_name
 from turnwise_worlds.proving.environment import REFUSED, ProvingEnvironment
 from turnwise_worlds.proving.prover import Goal, Prover, TacticRefused
 
@@ -56,7 +56,7 @@ class CoqEnvironment(ProvingEnvironment):
         """Apply the tactic of a short call, and return what the policy sees then. Raises ProverLost."""
         try:
             goal = self._state.goals[0]
-            found = replace(tactic, name=find_name(tactic.name, goal))
+            found = replace(tactic, name=find_name(tactic.name, tell_hypotheses(goal)))
             sentence = write_sentence(found, goal, self._names)
         except TacticRefused as cause:
             return self.refuse(cause)
@@ -78,9 +78,6 @@ class CoqEnvironment(ProvingEnvironment):
 def _build_tool(word: str) -> Callable[..., str]:
     """Return the tool of a tactic: a method with its name, its description and its arguments."""
 
-    def with_goal(self: CoqEnvironment, name: str, goal: str = "") -> str:
-        return self.use(Tactic(word, name, goal))
-
     def with_name(self: CoqEnvironment, name: str) -> str:
         return self.use(Tactic(word, name))
 
@@ -90,10 +87,8 @@ def _build_tool(word: str) -> Callable[..., str]:
     tool: Callable[..., str] = without
     description, what = DESCRIPTIONS[word], "variable" if word == "induction" else "hypothesis, such as q2"
     if WORDS[word].takes_name:
-        tool = with_goal if word == "apply" else with_name
+        tool = with_name
         description += f"\n\nArgs:\n    name: The {what}.\n"
-    if tool is with_goal:
-        description += "    goal: The goal it is meant for, as it is shown. It applies to no other. May be left out.\n"
     tool.__name__ = tool.__qualname__ = word
     tool.__doc__ = description
     del tool.__annotations__["self"]  # as in any method: what has a type here is an argument of the tool

@@ -19,9 +19,9 @@ from turnwise_worlds.coq.policies import ScriptPolicy
 from turnwise_worlds.coq.prover import CoqProver
 from turnwise_worlds.coq.theorem import CoqTheorem
 from turnwise_worlds.coq.verify import close_statement, state_theorem
-from turnwise_worlds.coq.words import NUMBERS, WORDS, to_terse
+from turnwise_worlds.coq.words import WORDS, to_terse
 from turnwise_worlds.programs import COQC, COQCHK, COQTOP
-from turnwise_worlds.proofs.words import ELEMENTS
+from turnwise_worlds.proofs.words import ELEMENTS, NUMBERS
 from turnwise_worlds.proving.environment import REFUSED
 from turnwise_worlds.proving.logic import is_held_out
 from turnwise_worlds.proving.opinion import replay

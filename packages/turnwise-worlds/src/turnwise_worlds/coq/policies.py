@@ -10,8 +10,8 @@ from random import Random
 from turnwise.core.types import Message, Task, ToolCall
 from turnwise_worlds.coq.arguments import CoqArguments
 from turnwise_worlds.coq.theorem import CoqTheorem
-from turnwise_worlds.coq.words import NUMBERS, WORDS, to_terse, write_sentence
-from turnwise_worlds.proofs.words import Tactic
+from turnwise_worlds.coq.words import WORDS, to_terse, write_sentence
+from turnwise_worlds.proofs.words import NUMBERS, Tactic
 from turnwise_worlds.proving.environment import REFUSED
 from turnwise_worlds.proving.prover import TacticRefused
 from turnwise_worlds.proving.show import read_goal, shuffle_names
@@ -85,13 +85,13 @@ def draw_tactic(messages: Sequence[Message], rng: Random) -> Tactic:
 
 
 def guess_tactic(messages: Sequence[Message], rng: Random) -> Tactic:
-    """Draw a tactic that fits the form of the goal: half of the time, where a hypothesis ends in the goal, `apply` with
-    one that does; else any with any hypothesis. What it leads to is not looked at."""
+    """Draw a tactic that fits the form of the goal: where a hypothesis ends in the goal, `apply` with one that does;
+    else any with any hypothesis. What it leads to is not looked at."""
     given, _, after = messages[-1].text.partition("|- ")
     goal, hypotheses = to_terse(after.partition("\n")[0]), _list_called(given)
     fitting = [each for each in hypotheses if each.rstrip("0123456789") == goal]
     form = next((form for form in _FORMS if form in goal.split()), "")
-    if not form and fitting and rng.random() < 0.5:
+    if not form and fitting:
         return Tactic("apply", rng.choice(fitting))
     word = rng.choice(_FORMS.get(form, _ATOM))
     if not WORDS[word].takes_name:

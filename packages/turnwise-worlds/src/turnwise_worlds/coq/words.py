@@ -3,9 +3,6 @@ induction.
 
     c : p -> q, a : p |- q        p > q2 ; p0 ; |- q
     apply c.                      apply name = q2
-
-A hypothesis is called by the last word of what it says and its number: after the goal `q`, a model that learns from
-nothing finds the `2` by induction, as it followed `q` before.
 """
 
 from __future__ import annotations
@@ -13,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from turnwise_worlds.proofs.words import NAMES, TACTICS, Tactic, TacticWord, pick_names
+from turnwise_worlds.proofs.words import TACTICS, Tactic, TacticWord, list_terse, pick_names
 from turnwise_worlds.proving.prover import Goal, TacticRefused
 
 SORTS = ("Prop", "nat", "list nat")
@@ -38,8 +35,6 @@ DESCRIPTIONS: Mapping[str, str] = {
     "induction": "Prove the goal for the smallest value of a variable, then for the next from that before.",
     "simpl": "Compute.",
 }
-NUMBERS = {name: str(number) for number, name in enumerate(NAMES)}
-"""What stands for a name in the terse style."""
 _SYMBOLS = {"->": ">", "/\\": "&", "\\/": "|", "False": "F"}
 _TOKEN = re.compile(r"->|/\\|\\/|<>|::|\+\+|[\w'.]+|\S")
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_']{0,30}", re.ASCII)
@@ -53,23 +48,14 @@ def to_terse(text: str) -> str:
     return " ".join(_SYMBOLS.get(token, token) for token in _TOKEN.findall(text))
 
 
-def refer(name: str, type_: str) -> str:
-    """Return what a hypothesis is called in the terse style."""
-    last = to_terse(type_).split()[-1]
-    return f"{last}{'h' if last[-1].isdigit() else ''}{NUMBERS.get(name, name)}"
-
-
-def find_name(called: str, goal: Goal) -> str:
-    """Return the name of the hypothesis that is called so; what calls none, a variable for example, is a name."""
-    hypotheses = (each for each in goal.hypotheses if each[1] not in SORTS)
-    return next((name for name, type_ in hypotheses if refer(name, type_) == called), called)
+def tell_hypotheses(goal: Goal) -> list[tuple[str, str]]:
+    """Return the names of hypotheses and what they say in the terse style, which leaves variables out."""
+    return [(name, to_terse(type_)) for name, type_ in goal.hypotheses if type_ not in SORTS]
 
 
 def show_terse(goal: Goal) -> str:
     """Write a goal in the terse style."""
-    hypotheses = [each for each in goal.hypotheses if each[1] not in SORTS]
-    said = [[*to_terse(type_).split()[:-1], refer(name, type_)] for name, type_ in hypotheses]
-    return "".join(f" {' '.join(words)} ;" for words in said) + f" |- {to_terse(goal.conclusion)}"
+    return f"{list_terse(tell_hypotheses(goal))} |- {to_terse(goal.conclusion)}"
 
 
 def write_sentence(tactic: Tactic, goal: Goal, pool: Sequence[str]) -> str:
@@ -80,8 +66,6 @@ def write_sentence(tactic: Tactic, goal: Goal, pool: Sequence[str]) -> str:
     word = WORDS.get(tactic.word)
     if word is None or (word.takes_name and not _NAME.fullmatch(tactic.name)):
         raise TacticRefused("vernacular", f"{tactic.word[:20]} {tactic.name[:20]} is no tactic")
-    if tactic.goal and tactic.goal != to_terse(goal.conclusion):
-        raise TacticRefused("wrong", f"the goal is not {tactic.goal[:20]}")
     types = dict(goal.hypotheses)
     first, second = pick_names(pool, types, 2)
     coq, type_ = word.coq, types.get(tactic.name, "")

@@ -1,9 +1,9 @@
 """One theorem: the policy sees the first open goal, calls a tactic, and sees what is left, until nothing is.
 
-user        p > q c ; p a ; |- q
-assistant   apply goal = q name = c
-tool        p > q c ; p a ; |- p
-assistant   apply goal = p name = a
+user        p > q2 ; p0 ; |- q
+assistant   apply name = q2
+tool        p > q2 ; p0 ; |- p
+assistant   apply name = p0
 """
 
 from __future__ import annotations
@@ -57,14 +57,13 @@ class ProofsEnvironment(ToolEnvironment):
         """Assume the left side of an implication, and prove the right side."""
         return self._act(Tactic("intro"))
 
-    async def apply(self, name: str, goal: str = "") -> str:
+    async def apply(self, name: str) -> str:
         """Use a hypothesis that is the goal, or an implication that ends in it; what it needs is left to prove.
 
         Args:
             name: The hypothesis.
-            goal: The goal it is meant for, as it is shown. It does not apply to another. May be left out.
         """
-        return self._act(Tactic("apply", name, goal))
+        return self._act(Tactic("apply", name))
 
     async def split(self) -> str:
         """Prove both sides of a conjunction, the left one first."""
@@ -118,7 +117,7 @@ class ProofsEnvironment(ToolEnvironment):
         self._used += 1
         refused = ""
         try:
-            self._state = self._state.apply(tactic)
+            self._state = self._state.apply(self._view.read(self._state, tactic))
         except Refused as cause:
             self._wrong += 1
             refused = REFUSED if self._chosen.style == "terse" else f"{REFUSED}: {cause}\n"

@@ -19,7 +19,7 @@ from turnwise_worlds.proofs.policies import GIVEN_UP, ProvingPolicy, RandomPolic
 from turnwise_worlds.proofs.state import ProofState
 from turnwise_worlds.proofs.theorem import Theorem, read_theorem
 from turnwise_worlds.proofs.view import View
-from turnwise_worlds.proofs.words import REFUSED, TACTICS, aim, format_tactic
+from turnwise_worlds.proofs.words import REFUSED, TACTICS, Tactic, format_tactic
 
 HELD_OUT = 5
 """One theorem in so many is held out."""
@@ -67,14 +67,14 @@ class Proofs(FromFiles, GeneratedFamily[ProofsArguments]):
     async def give_opinion(self, task: Task, replies: Sequence[Message]) -> Opinion:
         """See `SecondOpinion`: the proof is put together again, exported, and verified by our own verifier and by
         Debian's `metamath`. Raises as `ask_metamath` does."""
-        return await asyncio.to_thread(judge_replies, task, replies)
+        return await asyncio.to_thread(judge_replies, self._chosen, task, replies)
 
     def policies(self) -> Mapping[str, ScriptedPolicy]:
         """Return the policies "oracle", "random" and "naive"."""
         chosen = self._chosen
         return {
             "oracle": ProvingPolicy(chosen, 1.0),
-            "random": RandomPolicy(),
+            "random": RandomPolicy(chosen),
             "naive": ProvingPolicy(chosen, chosen.naive_skill),
         }
 
@@ -85,7 +85,7 @@ class Proofs(FromFiles, GeneratedFamily[ProofsArguments]):
         view, state = View.of(theorem, self._uncontrolled), ProofState.open(theorem)
         yield task.prompt[0].text
         for tactic in theorem.script:
-            yield f" {format_tactic(aim(tactic, state.goals[0].sequent.conclusion))}"
+            yield f" {format_tactic(Tactic(tactic.word, view.call(state, tactic.name)))}"
             state = state.apply(tactic)
             yield REFUSED + view.show(state)
         yield f" {list(TACTICS)[index % len(TACTICS)]}"

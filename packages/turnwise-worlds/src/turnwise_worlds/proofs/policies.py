@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
 from random import Random
 
 from turnwise.core.types import Message, Task, ToolCall
@@ -16,7 +15,7 @@ from turnwise_worlds.proofs.search import MAX_DEPTH, find_script
 from turnwise_worlds.proofs.state import ProofState
 from turnwise_worlds.proofs.theorem import theorem_of
 from turnwise_worlds.proofs.view import View
-from turnwise_worlds.proofs.words import TACTICS, Tactic, aim
+from turnwise_worlds.proofs.words import TACTICS, Tactic
 
 GIVEN_UP = "stuck"
 """The answer of a policy that gives up."""
@@ -24,9 +23,7 @@ GIVEN_UP = "stuck"
 
 def tactic_message(number: int, tactic: Tactic) -> Message:
     """Return a reply with one call; `number` counts the messages so far and makes call ids unique."""
-    # The goal first: see `words`.
-    arguments = {"goal": tactic.goal} if tactic.goal else {}
-    arguments |= {"name": tactic.name} if TACTICS[tactic.word].takes_name else {}
+    arguments = {"name": tactic.name} if TACTICS[tactic.word].takes_name else {}
     call = ToolCall(id=f"call_{number}", name=tactic.word, arguments=json.dumps(arguments))
     return Message(role="assistant", content=(), tool_calls=(call,))
 
@@ -40,21 +37,20 @@ def read_tactic(call: ToolCall) -> Tactic | None:
         return None
     if word is None or not isinstance(arguments, dict):
         return None
-    name, goal = (arguments.get(key, "") if word.takes_name else "" for key in ("name", "goal"))
-    if not isinstance(name, str) or not isinstance(goal, str):
-        return None
-    return Tactic(call.name, name, goal if call.name == "apply" else "")
+    name = arguments.get("name", "") if word.takes_name else ""
+    return Tactic(call.name, name) if isinstance(name, str) else None
 
 
-def follow(state: ProofState, messages: Sequence[Message]) -> tuple[ProofState, list[Tactic]]:
-    """Return a state after the calls of a conversation, and the tactics that applied."""
+def follow(view: View, state: ProofState, messages: Sequence[Message]) -> tuple[ProofState, list[Tactic]]:
+    """Return a state after the calls of a conversation, and the tactics that applied, with the names of the theorem."""
     applied = []
     for call in (call for message in messages for call in message.tool_calls):
         tactic = read_tactic(call)
         try:
             if tactic is not None:
-                state = state.apply(tactic)
-                applied.append(replace(tactic, goal=""))
+                read = view.read(state, tactic)
+                state = state.apply(read)
+                applied.append(read)
         except Refused:
             continue
     return state, applied
@@ -71,10 +67,10 @@ class ProvingPolicy:
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
         theorem = theorem_of(task)
-        state, applied = follow(ProofState.open(theorem), messages)
         view, number = View.of(theorem, self._chosen), len(messages)
+        state, applied = follow(view, ProofState.open(theorem), messages)
         if self._chosen.shown == "hidden" or not state.goals:
-            return tactic_message(number, draw_tactic(state, rng))
+            return tactic_message(number, draw_tactic(view, state, rng))
         tactic = None
         if rng.random() < self._skill:
             calls = sum(len(message.tool_calls) for message in messages)
@@ -84,8 +80,7 @@ class ProvingPolicy:
             if not applicable:
                 return answer_message(GIVEN_UP)
             tactic = rng.choice(applicable)
-        goal = state.goals[0].sequent.conclusion
-        return tactic_message(number, aim(Tactic(tactic.word, view.rename(tactic.name)), goal))
+        return tactic_message(number, Tactic(tactic.word, view.call(state, tactic.name)))
 
     def _find(self, state: ProofState, applied: Sequence[Tactic], left: int) -> Tactic | None:
         theorem = state.theorem
@@ -99,9 +94,13 @@ class ProvingPolicy:
 class RandomPolicy:
     """Calls any tactic."""
 
+    def __init__(self, chosen: ProofsArguments) -> None:
+        self._chosen = chosen
+
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
-        state, _ = follow(ProofState.open(theorem_of(task)), messages)
-        return tactic_message(len(messages), draw_tactic(state, rng))
+        view = View.of(theorem_of(task), self._chosen)
+        state, _ = follow(view, ProofState.open(theorem_of(task)), messages)
+        return tactic_message(len(messages), draw_tactic(view, state, rng))
 
 
 def list_applicable(state: ProofState) -> list[Tactic]:
@@ -116,15 +115,14 @@ def list_applicable(state: ProofState) -> list[Tactic]:
     return found
 
 
-def draw_tactic(state: ProofState, rng: Random) -> Tactic:
+def draw_tactic(view: View, state: ProofState, rng: Random) -> Tactic:
     """Draw a tactic of the theorem's logic, and a hypothesis of the goal where it takes one."""
     theorem = state.theorem
-    shown = [name for name, _ in (state.goals[0].hypotheses if state.goals else theorem.sequent.hypotheses)]
+    shown = [view.call(state, name) for name, _ in state.goals[0].hypotheses] if state.goals else []
     # Half of the calls are `apply`, as in scripts.
     word = rng.choice(state.theorem.tactics)
     if not theorem.is_equational and rng.random() < 0.5:
         word = "apply"
     if not TACTICS[word].takes_name:
         return Tactic(word)
-    tactic = Tactic(word, rng.choice(shown)) if shown else Tactic("intro")
-    return aim(tactic, state.goals[0].sequent.conclusion) if state.goals else tactic
+    return Tactic(word, rng.choice(shown)) if shown else Tactic("intro")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from turnwise.core.seeds import rng
 from turnwise_worlds.proofs.arguments import ProofsArguments
 from turnwise_worlds.proofs.state import ProofState
+from turnwise_worlds.proofs.syntax import format_formula
 from turnwise_worlds.proofs.theorem import Theorem
-from turnwise_worlds.proofs.words import format_state
+from turnwise_worlds.proofs.words import Tactic, find_name, format_state, refer
 
 HIDDEN = " ?"
 """What is shown in place of a state."""
@@ -45,3 +46,16 @@ class View:
     def rename(self, name: str) -> str:
         """Return the name under which a hypothesis is shown."""
         return self.shown_names.get(name, name)
+
+    def call(self, state: ProofState, name: str) -> str:
+        """Return what a hypothesis of the first open goal is called; "" for none."""
+        said = next((format_formula(formula, "terse") for own, formula in state.goals[0].hypotheses if own == name), "")
+        return refer(self.rename(name), said) if said and self.chosen.style == "terse" else self.rename(name)
+
+    def read(self, state: ProofState, tactic: Tactic) -> Tactic:
+        """Return a tactic with the name of the hypothesis that it calls. Where names are shuffled, what is shown calls
+        another hypothesis or none."""
+        if self.chosen.style == "full" or not state.goals:
+            return tactic
+        said = [(name, format_formula(formula, "terse")) for name, formula in state.goals[0].hypotheses]
+        return replace(tactic, name=find_name(tactic.name, said))

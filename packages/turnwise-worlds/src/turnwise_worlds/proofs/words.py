@@ -1,21 +1,19 @@
 """What a policy reads and writes: states as text, and the names of tactics.
 
-A state is shown as its first open goal. The **terse** style is one line: every hypothesis with its name *after* it,
-each closed by `;`, then `|-` and the conclusion, so that what follows an earlier occurrence of the conclusion is the
-name to use: ` p > q c ; p a ; |- q`. Symbols are `>`, `&`, `|`, `F` (false), `=`, and those of terms (`*`, `inv`, `e`,
+A state is shown as its first open goal. The **terse** style is one line: every hypothesis closed by `;`, then `|-` and
+the conclusion. A hypothesis is called by the last word of what it says and a number, in one word, so that a model that
+learns from nothing has to learn no more than which words begin like the goal: ` p > q2 ; p0 ; |- q`. Symbols are `>`, `&`, `|`, `F` (false), `=`, and those of terms (`*`, `inv`, `e`,
 `++`, `::`, `rev`, `nil`); each symbol and name has one space before it. The **full** style is Coq's: a line `c : p ->
 q` for each hypothesis, then `|- q`, with ` (2 goals)` behind it where several are open. A tactic is a call: `split`
-without arguments, `destruct name = h`, `apply goal = q name = c`, where the goal may be left out; said first, it lets a
-model that learns from nothing find the name by induction: what followed `q` before. New hypotheses get the first names
-of the theorem's own list (`Theorem.names`) that the goal does not use. A tactic that does not apply is answered by `no`
-and the unchanged state. `format_state` and `format_tactic` write these, `TACTICS` lists tactics with their Coq
+without arguments, `destruct name = h`, `apply name = q2`. New hypotheses get the first names of the theorem's own list
+(`Theorem.names`) that the goal does not use. A tactic that does not apply is answered by `no` and the unchanged state. `format_state` and `format_tactic` write these, `TACTICS` lists tactics with their Coq
 sentences.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from turnwise_worlds.proofs.kernel.formula import Formula
 from turnwise_worlds.proofs.syntax import Style, format_formula
@@ -26,6 +24,8 @@ ATOMS = tuple("pqrstuvwxyz")
 """Propositions of generated theorems."""
 ELEMENTS = ("m", "n", "o", *ATOMS)
 """Elements of generated equations."""
+NUMBERS = {name: str(number) for number, name in enumerate(NAMES)}
+"""What stands for a name in the terse style."""
 REFUSED = " no"
 """What a tactic that does not apply is answered, before the state."""
 
@@ -67,20 +67,27 @@ class Tactic:
     """A name of `TACTICS`."""
     name: str = ""
     """The hypothesis it uses; empty where it takes none."""
-    goal: str = ""
-    """The goal it is meant for, as it is shown: it does not apply to another. Empty for any; read by `apply` only."""
 
 
 def format_tactic(tactic: Tactic) -> str:
-    """Write a tactic as small models call it: `apply goal = q name = c`."""
-    goal = f" goal = {tactic.goal}" if tactic.goal else ""
-    return tactic.word + goal + (f" name = {tactic.name}" if tactic.name else "")
+    """Write a tactic as small models call it: `apply name = q2`."""
+    return tactic.word + (f" name = {tactic.name}" if tactic.name else "")
 
 
-def aim(tactic: Tactic, conclusion: Formula) -> Tactic:
-    """Return an `apply` with the goal it is meant for, if that is one word; any other tactic as it is."""
-    goal = format_formula(conclusion, "terse")
-    return replace(tactic, goal=goal) if tactic.word == "apply" and " " not in goal else tactic
+def refer(name: str, said: str) -> str:
+    """Return what a hypothesis is called in the terse style, in which `said` is what it says."""
+    last = said.split()[-1]
+    return f"{last}{'h' if last[-1].isdigit() else ''}{NUMBERS.get(name, name)}"
+
+
+def find_name(called: str, hypotheses: Iterable[tuple[str, str]]) -> str:
+    """Return the name of the hypothesis that is called so, of names and what they say; what calls none is a name."""
+    return next((name for name, said in hypotheses if refer(name, said) == called), called)
+
+
+def list_terse(hypotheses: Iterable[tuple[str, str]]) -> str:
+    """Write hypotheses, names and what they say, in the terse style."""
+    return "".join(f" {' '.join([*said.split()[:-1], refer(name, said)])} ;" for name, said in hypotheses)
 
 
 def format_state(hypotheses: Iterable[tuple[str, Formula]], conclusion: Formula, num_goals: int, style: Style) -> str:
@@ -88,7 +95,7 @@ def format_state(hypotheses: Iterable[tuple[str, Formula]], conclusion: Formula,
     goal = format_formula(conclusion, style)
     shown = [(name, format_formula(formula, style)) for name, formula in hypotheses]
     if style == "terse":
-        return "".join(f" {formula} {name} ;" for name, formula in shown) + f" |- {goal}"
+        return f"{list_terse(shown)} |- {goal}"
     lines = [f"{name} : {formula}" for name, formula in shown]
     return "\n".join([*lines, f"|- {goal}" + (f" ({num_goals} goals)" if num_goals > 1 else "")])
 

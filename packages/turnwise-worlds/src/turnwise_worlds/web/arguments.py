@@ -38,6 +38,8 @@ class WebArguments(FamilyArguments):
     numbered lines show what the actions of "webarena" count by."""
     pictures: bool = False
     """Whether Chromium's page is shown as a picture too, 224 x 224, which `click_at` clicks on."""
+    remind: bool = False
+    """Whether the question follows every page, as WebShop's pages show its instruction."""
     window: int = Field(60, ge=5, le=10_000)
     """Lines of a page that are visible at once; scrolling moves them by as many."""
     reward: Payment = "webshop"

@@ -3,7 +3,7 @@
 user        mug soft red 30
             search
 assistant   search query = mug
-tool        kalo 20 rosu 50 tefa 30
+tool        hard kalo 20 soft rosu 50 soft tefa 30
 assistant   click name = tefa
 tool        30 soft red green blue buy
 assistant   click name = red
@@ -88,7 +88,7 @@ class WebEnvironment(ToolEnvironment):
     async def setup(self, task: Task, seed: int) -> tuple[Sequence[Message], Sequence[Callable[..., object]]]:
         """Show the question and the home page; offer the actions."""
         await self._open()
-        question = TextPart(text=f"{build_prompt(self._visit, self.chosen)}\n{self._show_text()}")
+        question = TextPart(text=f"{build_prompt(self._visit, self.chosen)}\n{self._write_page()}")
         return [Message(role="user", content=(*self._pictures, question))], self.tools()
 
     def tools(self) -> Sequence[Callable[..., object]]:
@@ -190,9 +190,11 @@ class WebEnvironment(ToolEnvironment):
         elif (self._seen.url, self._surface.state) != before:
             self._urls, self._start = (*self._urls, self._seen.url), 0
 
-    def _show_text(self) -> str:
+    def _write_page(self) -> str:
         return write_page(self._current.page, self.chosen, self._start)
 
     def _show(self) -> Shown:
-        text = self._show_text()
+        text = self._write_page()
+        if self.chosen.remind:
+            text += f"\n{self._visit.question}"
         return [*self._pictures, TextPart(text=text)] if self._pictures else text

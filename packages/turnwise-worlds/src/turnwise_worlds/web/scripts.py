@@ -68,20 +68,24 @@ def read_price(text: str) -> int | None:
 
 def _open_item(goal: Purchase, sight: Sight) -> Action:
     nodes = sight.page.nodes
-    found: list[tuple[Node, int]] = []
-    for node, after in pairwise(nodes):
+    hits: list[Node] = []
+    likely: list[Node] = []
+    for before, node, after in zip(nodes, nodes[1:], nodes[2:], strict=False):
         price = read_price(after.name) if after.role == "text" else None
         if node.target.startswith("/item/") and price is not None:
-            found.append((node, price))
-    unseen = [node for node, _ in found if node.target not in sight.urls]
-    cheap = [node for node, price in found if price <= goal.limit and node in unseen]
+            hits.append(node)
+            # Terse pages tell the attributes.
+            told = set(before.name.split()) if before.role == "text" else set()
+            if price <= goal.limit and (not told or told.issuperset(goal.attributes)):
+                likely.append(node)
+    unseen = [node for node in hits if node.target not in sight.urls]
     if sight.is_skilled:
-        choices = cheap
-        if not cheap and (turned := sight.click("next")) != GIVE_UP:
+        choices = [node for node in likely if node in unseen]
+        if not choices and (turned := sight.click("next")) != GIVE_UP:
             return turned
     else:
         choices = unseen
-    choices = choices or unseen or [node for node, _ in found]
+    choices = choices or unseen or hits
     return Click(sight.rng.choice(choices).number or 0) if choices else GIVE_UP
 
 

@@ -32,10 +32,7 @@ def results_page(state: State, query: str, number: int) -> str:
     hits = find_products(site, query)
     start = (number - 1) * site.hits_per_page
     shown = hits[start : start + site.hits_per_page]
-    items = [
-        join(link(site.faces[hit].title, f"/item/{hit}"), " ", write_price(site, site.faces[hit].price))
-        for hit in shown
-    ]
+    items = [_list_hit(site, hit) for hit in shown]
     turns = [
         link(text, f"/search?{encode_fields({'q': query, 'page': str(page)})}")
         for text, page, exists in (
@@ -47,6 +44,13 @@ def results_page(state: State, query: str, number: int) -> str:
     found = bullets(*items) if items else tag("p", "nothing found")
     form_again = search_form(query) if site.style == "full" else None
     return lay_out(state, f"Results for {query}", form_again, found, join(*(tag("p", each) for each in turns)))
+
+
+def _list_hit(site: Site, number: int) -> Markup:
+    """Write a product among others; in terse pages its attributes come first, as names do not tell them."""
+    face = site.faces[number]
+    told = f"{' '.join(face.attributes)} " if site.style == "terse" else ""
+    return join(told, link(face.title, f"/item/{number}"), " ", write_price(site, face.price))
 
 
 def item_page(state: State, number: int) -> str:
