@@ -106,6 +106,7 @@ class Case:
         settings = TrainerSettings(
             schedule=Schedule(base=1e-2, warmup_steps=2, total_steps=20, decay="linear"),
             warmup=Schedule(base=1e-2, warmup_steps=0, total_steps=10, decay="cosine"),
+            pretraining=Schedule(base=1e-2, warmup_steps=0, total_steps=10, decay="cosine"),
             **ADAM,
             max_grad_norm=1.0,
             packing=Packing(micro_batch_tokens=self.micro_batch_tokens, shared_prefix=self.shared_prefix),

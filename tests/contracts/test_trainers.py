@@ -50,6 +50,7 @@ LOSS = PolicyLoss(function=build_loss("ppo"), temperature=1.0)
 SETTINGS = TrainerSettings(
     schedule=Schedule(base=1e-2, warmup_steps=2, total_steps=20, decay="linear"),
     warmup=Schedule(base=1e-2, warmup_steps=0, total_steps=10, decay="cosine"),
+    pretraining=Schedule(base=1e-2, warmup_steps=0, total_steps=10, decay="cosine"),
     **ADAM,
     max_grad_norm=1.0,
     packing=Packing(micro_batch_tokens=1000, shared_prefix=False),
@@ -434,6 +435,44 @@ def test_the_warm_up_has_an_optimizer_of_its_own_and_comes_first() -> None:
     train(trainer, CASES["plain"], 1)
     with pytest.raises(TrainingError, match="warm-up must run before"):
         trainer.step(batch)
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        pytest.param(CASES["plain"].build, id="one process"),
+        pytest.param(RANKED["plain, two ranks"].build, id="two ranks", marks=pytest.mark.slow),
+    ],
+)
+def test_continual_pre_training_goes_on_from_its_middle(
+    build: Callable[..., LocalTrainer | RankedTrainer], tmp_path: Path
+) -> None:
+    def read(step: int) -> TrainingBatch:
+        return TrainingBatch(step=step, objective="cpt", samples=tuple(make_samples(step)), updates=((0, 1, 2, 3),))
+
+    trainer, other = build(), build(seed=5)
+    try:
+        first = trainer.step(read(1))
+        trained = sum(int(sample.loss_mask.sum()) for sample in make_samples(1))
+        assert first.metrics["cpt/tokens"].value == trained
+        assert (set(first.metrics), first.optimizer_steps) == (
+            {"cpt/loss", "cpt/tokens", "cpt/lr", "cpt/seconds"},
+            0,
+        )
+        with checkpoint_writer(tmp_path, 1) as folder:
+            trainer.save(folder, {"phase": "cpt", "step": 0})
+        counters = other.load(tmp_path / "checkpoints" / "step_000001")
+        assert counters == {"phase": "cpt", "step": 0, "phase_steps": 1}
+        left, right = trainer.step(read(2)), other.step(read(2))
+        assert left.sums == right.sums
+        assert left.metrics["cpt/lr"].value == right.metrics["cpt/lr"].value < 1e-2
+        # The warm-up that follows begins with moments and a schedule of its own.
+        warmup = replace(read(3), objective="warmup")
+        assert trainer.step(warmup).sums == other.step(warmup).sums
+    finally:
+        for ranked in STARTED:
+            ranked.close()
+        STARTED.clear()
 
 
 def test_a_warm_up_without_updates_measures_its_samples_and_changes_nothing() -> None:

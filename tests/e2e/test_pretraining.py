@@ -104,6 +104,24 @@ def test_a_stopped_run_goes_on_with_the_same_bits(
     assert not (stopped / "cpt" / "checkpoints").exists()
 
 
+COUNT = [5]
+
+
+def build_others(context: DocumentContext) -> list[Document]:
+    """Another document each time."""
+    COUNT[0] += 1
+    return build_lines(context, count=COUNT[0])
+
+
+def test_other_documents_than_at_the_start_are_refused(tmp_path: Path) -> None:
+    config = recipe(
+        tmp_path, "cpt.path=", f"cpt.builder={__name__}:build_others", "cpt.steps=3", "cpt.checkpoint_every=1"
+    )
+    stopped = train_until(config, tmp_path / "stopped", stop_after("cpt", 2))
+    with pytest.raises(DataError, match=r"1 documents .* are others than when the run began \(6 then, 7 now\)"):
+        run_train(None, resume=stopped, display=False)
+
+
 def test_a_builder_makes_the_documents_and_the_audit_makes_them_again(tmp_path: Path) -> None:
     builder = ["cpt.path=", f"cpt.builder={__name__}:build_lines", "cpt.args={count=5}", "cpt.packing=joined"]
     run = run_sft(recipe(tmp_path, *builder, "cpt.steps=2", "sft.steps=0"), display=False)

@@ -10,7 +10,7 @@ import numpy as np
 from turnwise.batching.documents import Piece, PlannedStep, plan_steps
 from turnwise.config.run import RunConfig
 from turnwise.core.batch import TrainingBatch
-from turnwise.core.errors import CheckpointError
+from turnwise.core.errors import CheckpointError, DataError
 from turnwise.core.metrics import Metric
 from turnwise.core.seeds import derive_seed
 from turnwise.core.types import IntArray, Origin, Sample, TrajectoryId, to_floats, to_ids, to_mask
@@ -18,7 +18,14 @@ from turnwise.pipeline.steps import name_metrics
 from turnwise.pipeline.trainer_thread import TrainerThread
 from turnwise.runs.documents import Library
 from turnwise.store.checkpoint_folder import checkpoint_writer, latest_checkpoint, prune, sweep, verify_checkpoint
-from turnwise.store.documents import append_step, digest_tokens, forget_steps, phase_folder, write_documents
+from turnwise.store.documents import (
+    append_step,
+    digest_tokens,
+    forget_steps,
+    phase_folder,
+    read_documents,
+    write_documents,
+)
 
 Report = Callable[[int, dict[str, Metric]], None]
 
@@ -76,11 +83,14 @@ async def run_pretraining(
 ) -> None:
     """Take the steps after step `done`; `report(step, metrics)` after each. Every learner trains on the same documents.
 
-    A step is in the record before it trains. `check` is called before a checkpoint is written.
+    A step is in the record before it trains. `check` is called before a checkpoint is written. Raises DataError where
+    the documents are others than those with which the phase began.
     """
     cpt = config.cpt
     if done == 0:
         write_documents(run, list(zip(library.names, library.token_ids, strict=True)))
+    else:
+        _check_same(run, library)
     forget_steps(run, after=done)
     for step, planned in enumerate(plan_phase(config, library), start=1):
         if step <= done:
@@ -103,6 +113,18 @@ async def run_pretraining(
         if step == cpt.steps or (cpt.checkpoint_every and step % cpt.checkpoint_every == 0):
             check()
             await _save(run, step, trainer.save)
+
+
+def _check_same(run: Path, library: Library) -> None:
+    """Raise DataError where the documents are others than those with which the phase began."""
+    before = [row["digest"] for row in read_documents(run)]
+    now = [digest_tokens([ids]) for ids in library.token_ids]
+    if before != now:
+        differ = sum(a != b for a, b in zip(before, now, strict=False)) + abs(len(before) - len(now))
+        raise DataError(
+            f"{differ} documents of continual pre-training are others than when the run began ({len(before)} then, "
+            f"{len(now)} now): restore their file or their builder, or train again"
+        )
 
 
 async def _save(run: Path, step: int, save: Callable[..., Awaitable[None]]) -> None:

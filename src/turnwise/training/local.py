@@ -52,6 +52,7 @@ START_FOLDER = "step_000000"
 """Checkpoint of the policy that RL starts from, beside the run's other checkpoints."""
 PHASES: Mapping[Objective, str] = {"cpt": "cpt.lr", "warmup": "sft.lr"}
 """Supervised phases before RL, each with the option of its learning rate."""
+TITLES: Mapping[Objective, str] = {"cpt": "continual pre-training", "warmup": "the supervised warm-up"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -478,7 +479,7 @@ class LocalTrainer:
     def _open_phase(self, name: Objective) -> _Phase:
         """Return the phase, with a new optimizer where another one came before it."""
         if self._has_companions:
-            raise TrainingError(f"the phase {name!r} must run before reinforcement learning, which has already started")
+            raise TrainingError(f"{TITLES[name]} must run before reinforcement learning, which has already started")
         if self._phase is None or self._phase.name != name:
             schedule = self.settings.warmup if name == "warmup" else self.settings.pretraining
             if schedule is None:

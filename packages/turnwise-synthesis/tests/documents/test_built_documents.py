@@ -8,6 +8,7 @@ from turnwise.core.documents import Document, DocumentContext
 from turnwise.core.errors import ConfigError, DataError
 from turnwise.core.types import text_message
 from turnwise.environments.search_qa.family import SearchQA
+from turnwise.environments.search_qa.names import split_of
 from turnwise_synthesis.documents.build import KINDS, build_documents
 from turnwise_synthesis.documents.leaks import drop_leaks, list_heldout_names
 from turnwise_synthesis.documents.ledger import Ledger
@@ -42,6 +43,13 @@ def test_a_planted_leak_is_found_and_counted(context: DocumentContext) -> None:
 def test_no_world_of_training_names_a_held_out_entity(context: DocumentContext) -> None:
     assert len(list_heldout_names(context.family, 40)) > 50
     build_documents(context, kinds=["passages"], count=20, heldout=40)  # raises DataError for a leak
+
+
+def test_a_corpus_that_both_splits_share_leaks_only_held_out_names() -> None:
+    family = SearchQA(mode="fixed", num_passages=1000, kinds={"1hop": 1.0})
+    names = list_heldout_names(family, 3)
+    assert len(names) > 10
+    assert all(split_of(name) == "heldout" for name in names)
 
 
 def test_a_builder_refuses_documents_that_leak(context: DocumentContext, monkeypatch: pytest.MonkeyPatch) -> None:

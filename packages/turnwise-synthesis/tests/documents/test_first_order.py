@@ -9,13 +9,16 @@ from pathlib import Path
 import pytest
 
 from turnwise.core.errors import DataError, EngineError
+from turnwise.core.types import Message
+from turnwise.core.verdicts import Form, Usage
 from turnwise.environments.search_qa.corpus import Passage
 from turnwise.environments.search_qa.family import SearchQA
-from turnwise_synthesis.documents.checks import contains, leaks, repeats
+from turnwise.judging.text import Written
+from turnwise_synthesis.documents.checks import contains, find_answer, leaks, repeats
 from turnwise_synthesis.documents.first_order import build_plans, build_reasonings
 from turnwise_synthesis.documents.items import Item, list_task_items, load_corpus_items
 from turnwise_synthesis.documents.ledger import REASONS, Ledger
-from turnwise_synthesis.documents.writers import Draft, ScriptedWriter
+from turnwise_synthesis.documents.writers import Draft, ModelWriter, ScriptedWriter
 
 FACTS = Path(__file__).parents[2] / "src" / "turnwise_synthesis" / "data" / "facts.jsonl"
 
@@ -91,14 +94,15 @@ def test_a_reasoning_must_end_in_a_gold_answer(canberra: Item) -> None:
             draft("Answer: Walter Burley Griffin.", "Walter Burley Griffin."),  # a full stop does not matter
             draft("Answer: Gustave Eiffel", "Gustave Eiffel"),
             draft("Walter Burley Griffin designed it, so the answer is clear."),
+            draft("It is he.", "Walter Burley Griffin built more than Chicago"),
         ]
     )
     ledger = Ledger()
-    [document] = asyncio.run(build_reasonings([canberra] * 3, writer, ledger, seed=0))
-    assert outcomes(ledger, "reason") == {"wrong_answer": 1, "off_format": 1}
+    [document] = asyncio.run(build_reasonings([canberra] * 4, writer, ledger, seed=0))
+    assert outcomes(ledger, "reason") == {"wrong_answer": 2, "off_format": 1}
     prompt, reply = document.messages
     assert canberra.evidence[0].text in prompt.text
-    assert reply.text == "<answer> Walter Burley Griffin. </answer>"
+    assert reply.text == "<answer> Walter Burley Griffin </answer>"
 
 
 def test_costs_count_for_what_is_dropped_too(canberra: Item) -> None:
@@ -110,6 +114,10 @@ def test_costs_count_for_what_is_dropped_too(canberra: Item) -> None:
     asyncio.run(build_plans([canberra] * 2, Faulty(drafts), ledger, seed=0))
     # Two drafts of 40 tokens and half a second for one kept: 80 tokens and 1 s.
     assert "; per kept one 80 tokens and 1 s of the writer" in next(iter(ledger.describe()))
+    assert ledger.describe_million() == ""
+    ledger.processor_s = 0.36
+    # 0.36 s for one: 360,000 s, 100 hours, for a million, and 80 million tokens.
+    assert "0.36 s each; a million of them: 100.0 core hours and 0.08 billion tokens" in ledger.describe_million()
 
 
 @pytest.mark.parametrize(
@@ -124,6 +132,54 @@ def test_costs_count_for_what_is_dropped_too(canberra: Item) -> None:
 )
 def test_repetition(text: str, expected: bool) -> None:
     assert repeats(text) is expected
+
+
+def test_an_answer_may_end_a_sentence() -> None:
+    assert find_answer("It hangs in the Louvre.", ["Paris", "Louvre"]) == "Louvre"
+    assert find_answer("The Louvre has it", ["Louvre"]) is None
+    assert find_answer("Antlouvre", ["louvre"]) is None
+
+
+class Says:
+    """A model that replies with a fixed text."""
+
+    def __init__(self, text: str, *, is_cut: bool = False) -> None:
+        self._text, self._is_cut = text, is_cut
+
+    async def write(self, prompt: Message, form: Form | None, *, seed: int) -> Written:
+        return Written(text=self._text, is_cut=self._is_cut, usage=Usage(prompt_tokens=9, reply_tokens=3))
+
+    async def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("text", "thought", "action"),
+    [
+        ("capital of Australia", "", "capital of Australia"),
+        ("Search: 'capital of Australia'\nand more", "", "capital of Australia"),
+        ("Thought: who designed it\nSearch: capital of Australia", "who designed it", "capital of Australia"),
+        ("", "", ""),
+    ],
+)
+def test_a_models_plan_is_read_with_and_without_labels(canberra: Item, text: str, thought: str, action: str) -> None:
+    read = asyncio.run(ModelWriter(Says(text)).plan(canberra, seed=0))
+    assert (read.thought, read.action) == (thought, action)
+    assert (read.prompt_tokens, read.reply_tokens) == (9, 3)
+
+
+@pytest.mark.parametrize(
+    ("text", "thought", "action"),
+    [
+        ("Griffin drew it.\nAnswer: Walter Burley Griffin", "Griffin drew it.", "Walter Burley Griffin"),
+        ("Reasoning: Griffin drew it.\nAnswer: he", "Griffin drew it.", "he"),
+        ("It was Walter Burley Griffin.", "It was Walter Burley Griffin.", "It was Walter Burley Griffin."),
+        ("Answer: he", "", "he"),
+    ],
+)
+def test_a_models_reasoning_is_read(canberra: Item, text: str, thought: str, action: str) -> None:
+    read = asyncio.run(ModelWriter(Says(text)).reason(canberra, canberra.evidence, seed=0))
+    assert (read.thought, read.action) == (thought, action)
 
 
 def test_leaks_are_whole_words_that_the_question_lacks() -> None:

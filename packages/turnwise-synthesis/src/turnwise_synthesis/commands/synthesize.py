@@ -129,5 +129,7 @@ def _print(ledger: Ledger, out: Path) -> None:
 
     for line in ledger.describe():
         print(line)
+    if text := ledger.describe_million():
+        print(text)
     print(f"documents  {out}")
     print(f"dropped    {name_ledger(out)}")

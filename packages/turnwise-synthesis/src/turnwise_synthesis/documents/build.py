@@ -56,11 +56,16 @@ class BuildOptions(Section):
 def build_documents(context: DocumentContext, **arguments: Any) -> list[Document]:
     """Return the documents of the recipe's kinds, made by scripted policies on training tasks of the run's family.
 
-    Raises ConfigError naming an option that is wrong, DataError where nothing is left or a document names a held-out
+    Raises ConfigError naming an option that is wrong, DataError where an episode failed or a document names a held-out
     entity."""
     ledger = Ledger()
     options = read_options(arguments)
     documents = run_apart(write_documents(context.family, options, ledger, seed=context.seed))
+    if failed := [each for each in ledger.dropped if each.reason == "failed"]:
+        raise DataError(
+            f"{len(failed)} episodes failed, and without them these are other documents each time; such as "
+            f"{failed[0].item}: {failed[0].text}"
+        )
     if leaked := [each for each in ledger.dropped if each.reason == "held_out"]:
         raise DataError(
             f"{len(leaked)} documents name an entity of a held-out task, such as {leaked[0].text!r} in "

@@ -70,7 +70,10 @@ def check_plan(draft: Draft, item: Item) -> Reason | None:
 
 def check_reasoning(draft: Draft, item: Item) -> Reason | None:
     """Return why a reasoning is dropped: it does not end in a gold answer; None if it is kept."""
-    if problem := check_draft(draft):
-        return problem
-    golds = {normalize_answer(answer) for answer in item.answers}
-    return None if normalize_answer(draft.action) in golds else "wrong_answer"
+    return check_draft(draft) or (None if find_answer(draft.action, item.answers) else "wrong_answer")
+
+
+def find_answer(action: str, answers: Sequence[str]) -> str | None:
+    """Return the answer that an action is, or ends in ("It is the Louvre." ends in Louvre); None for any other."""
+    said = f" {normalize_answer(action)}"
+    return next((each for each in answers if said.endswith(f" {normalize_answer(each)}")), None)

@@ -19,7 +19,7 @@ from turnwise.core.types import Message
 from turnwise.environments.replies import answer_message
 from turnwise.environments.search_qa.corpus import Passage
 from turnwise.environments.search_qa.policies import search_message
-from turnwise_synthesis.documents.checks import check_plan, check_reasoning
+from turnwise_synthesis.documents.checks import check_plan, check_reasoning, find_answer
 from turnwise_synthesis.documents.items import Item
 from turnwise_synthesis.documents.ledger import Ledger, Reason
 from turnwise_synthesis.documents.writers import Draft, ItemWriter
@@ -56,7 +56,9 @@ async def build_reasonings(
 
     def to_document(item: Item, draft: Draft, number: int) -> Document:
         prompt = add_passages(item.prompt, shown(item))
-        reply = answer_message(draft.action, reasoning=draft.thought or None)
+        answer = find_answer(draft.action, item.answers)
+        assert answer is not None, "it was checked"
+        reply = answer_message(answer, reasoning=draft.thought or None)
         return Document(id=f"{REASON}/{item.id}/{number}", messages=(*prompt, reply), tools=item.tools)
 
     work = [(item, number) for item in items for number in range(tries)]

@@ -10,26 +10,33 @@ from turnwise.core.errors import ConfigError
 from turnwise.core.protocols import EnvironmentFamily
 from turnwise.environments.search_qa.corpus import read_fact
 from turnwise.environments.search_qa.family import SearchQA
+from turnwise.environments.search_qa.names import split_of
 from turnwise_synthesis.documents.ledger import Ledger
 
 _NAME = re.compile(r"[A-Z]\w*(?: [A-Z]\w*)*")
 
 
 def list_heldout_names(family: EnvironmentFamily, count: int) -> frozenset[str]:
-    """Return the entities of the held-out tasks `0 .. count - 1`: subjects and objects of every passage that their
-    searches can find. Raises ConfigError for a family that has no passages."""
+    """Return the entities of the held-out tasks `0 .. count - 1`: of generated worlds the held-out names in every
+    passage that their searches can find, of a user's own questions the answers.
+
+    Raises ConfigError for a family that has no passages."""
     if not isinstance(family, SearchQA):
         raise ConfigError(f"held-out entities are those of passages: environment.name is {type(family).__name__}")
     names: set[str] = set()
     seen: set[int] = set()
     for index in range(count):
-        retriever = family.retriever(family.task("heldout", index))
+        task = family.task("heldout", index)
+        if task.payload["query"] is None:
+            names |= set(task.payload["answers"])
+            continue
+        retriever = family.retriever(task)
         if id(retriever) in seen:
             continue
         seen.add(id(retriever))
         for passage in retriever.passages:
             fact = read_fact(passage.text)
-            names |= {passage.title, *(fact[1:] if fact else ())} - {""}
+            names |= {name for name in (passage.title, *(fact[1:] if fact else ())) if split_of(name) == "heldout"}
     return frozenset(names)
 
 

@@ -73,6 +73,8 @@ class Ledger:
     reply_tokens: Counter[str] = field(default_factory=Counter)
     seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     """Seconds in which writers wrote, summed over requests, whether they ran at once or not."""
+    processor_s: float = 0.0
+    """Processor seconds of this process while it made the documents."""
     _seen: set[bytes] = field(default_factory=set)
 
     def drop(self, kind: str, item: str, reason: Reason, text: str = "") -> None:
@@ -113,6 +115,19 @@ class Ledger:
             total = kept + sum(reasons.values())
             line = f"{kind}: kept {kept:,} of {total:,}"
             yield line + (f"; dropped: {lost}" if lost else "") + self._describe_cost(kind, kept)
+
+    def describe_million(self) -> str:
+        """Return what a million documents of this mix would take, at the measured rate; empty if none was kept."""
+        kept = self.kept.total()
+        if not kept or not self.processor_s:
+            return ""
+        each = self.processor_s / kept
+        tokens = (self.prompt_tokens.total() + self.reply_tokens.total()) / kept
+        written = f" and {tokens / 1e3:,.2f} billion tokens of the writer" if tokens else ""
+        return (
+            f"{kept:,} documents kept in {self.processor_s:,.1f} s of this machine's processor, {each:.2g} s each; a "
+            f"million of them: {each * 1e6 / 3600:,.1f} core hours{written}"
+        )
 
     def _describe_cost(self, kind: str, kept: int) -> str:
         tokens, seconds = self.prompt_tokens[kind] + self.reply_tokens[kind], self.seconds[kind]

@@ -16,8 +16,10 @@ from turnwise.exchange.conversations import Conversation
 from turnwise_synthesis.documents.ledger import Ledger
 
 KIND = "trajectory"
-MAX_AT_ONCE = 64
-"""Most episodes in progress."""
+MAX_AT_ONCE = 8
+"""Most episodes in progress: on a busy machine more of them run into the deadlines of their tools."""
+TRIES = 4
+"""Times that an episode is played until it has no failure; its seed makes all of them the same episode."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,10 +72,13 @@ async def play_trajectories(
     async def play(index: int, name: str) -> Told | str:
         async with places:
             task, policy, own = family.task("train", index), family.policy(name), derive_seed(seed, KIND, index, name)
-            try:
-                played = await play_episode(family, task, policy, seed=own, max_turns=max_turns)
-            except (EnvironmentFault, ToolTimeout) as problem:
-                return str(problem)
+            for attempt in range(1, TRIES + 1):
+                try:
+                    played = await play_episode(family, task, policy, seed=own, max_turns=max_turns)
+                    break
+                except (EnvironmentFault, ToolTimeout) as problem:
+                    if attempt == TRIES:
+                        return str(problem)
             steps = zip(played.replies, played.results, strict=True)
             return Told(
                 id=f"{name}/train/{index}",

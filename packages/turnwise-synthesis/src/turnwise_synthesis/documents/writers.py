@@ -134,14 +134,14 @@ class ModelWriter:
     async def _write(self, prompt: str, wants: str, seed: int) -> Draft:
         started = time.perf_counter()
         written = await self.writer.write(text_message("user", prompt), None, seed=seed)
-        lines: dict[str, str] = {}
-        # The prompt begins the first line, whose label a model may repeat or not.
-        for match in _LINE.finditer(f"{prompt[prompt.rindex(chr(10)) + 1 :]} {_drop_label(written.text)}"):
-            lines.setdefault(match[1].lower(), match[2])
+        lines = _read_lines(prompt, written.text)
+        thought, action = lines.get("thought") or lines.get("reasoning") or "", lines.get(wants, "")
+        if wants == "answer" and not action:  # a small model says it in its sentence, or not at all
+            action = thought
         return Draft(
             text=written.text,
-            thought=lines.get("thought") or lines.get("reasoning") or "",
-            action=lines.get(wants, "").strip("\"'` "),
+            thought=thought,
+            action=action.strip("\"'` "),
             refusal=written.refusal,
             is_cut=written.is_cut and wants not in lines,
             prompt_tokens=written.usage.prompt_tokens,
@@ -150,7 +150,13 @@ class ModelWriter:
         )
 
 
-def _drop_label(text: str) -> str:
-    """Return a reply without the label of its first line."""
-    first = _LINE.match(text.lstrip())
-    return text.lstrip() if first is None or first[1].lower() == "answer" else text.lstrip()[first.start(2) :]
+def _read_lines(prompt: str, text: str) -> dict[str, str]:
+    """Return the labelled lines of a reply; the first line has the label that the prompt ends with, unless it repeats
+    one."""
+    text = text.strip()
+    if text and not _LINE.match(text):
+        text = f"{prompt[prompt.rindex(chr(10)) + 1 :]} {text}"
+    lines: dict[str, str] = {}
+    for match in _LINE.finditer(text):
+        lines.setdefault(match[1].lower(), match[2])
+    return lines

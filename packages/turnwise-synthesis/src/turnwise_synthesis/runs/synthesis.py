@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,7 +78,9 @@ def synthesize_first_order(plan: Synthesis, kinds: Sequence[str], out: Path) -> 
             documents += await build_reasonings(items, writer, ledger, seed=plan.seed, tries=plan.tries)
         return documents
 
+    started = time.process_time()
     documents = asyncio.run(_with_writer(plan, family, items, write))
+    ledger.processor_s = time.process_time() - started
     _finish(plan, family, documents, ledger, out)
     return ledger
 
@@ -106,12 +109,14 @@ def synthesize_choices(
             ledger=ledger,
         )
 
+    started = time.process_time()
     told = _read_run(run, config, plan.num_items) if run is not None else asyncio.run(play())
     if plain:
         documents = build_plain(told, ledger)
     else:
         proposers: list[Proposer] = [ScriptedProposer(family.policy(name)) for name in policies]
         documents = asyncio.run(build_choices(told, proposers, ledger, seed=plan.seed, alternatives=alternatives))
+    ledger.processor_s = time.process_time() - started
     _finish(plan, family, documents, ledger, out)
     return ledger
 
