@@ -21,6 +21,9 @@ SIBLING = "turnwise_sandbox"
 """The package below `turnwise`. People use it alone, so it imports nothing of `turnwise`."""
 EXTENSIONS = ("turnwise_swe", "turnwise_worlds", "turnwise_adapters", "turnwise_rewards", "turnwise_synthesis")
 """Packages that build on `turnwise`, which they enter as strangers' packages do: by entry points."""
+BELOW = {"turnwise_synthesis": {"turnwise_rewards"}}
+"""Packages that build on another one of these besides: the second package holds what the first checks its reports
+with."""
 SOURCES = {
     "turnwise": ROOT / "src",
     **{name: ROOT / "packages" / name.replace("_", "-") / "src" for name in (SIBLING, *EXTENSIONS)},
@@ -53,6 +56,7 @@ FLOORS = {
     **{f"turnwise_rewards/{name}": 3 for name in ("unlabelled", "shaping", "grounding", "ranked")},
     "turnwise_rewards/reward_models": 4,
     "turnwise_rewards/redteam": 5,
+    "turnwise_synthesis/research": 4,
     **{
         f"{name}/runs": 7 for name in ("turnwise_worlds", "turnwise_adapters", "turnwise_rewards", "turnwise_synthesis")
     },
@@ -257,7 +261,8 @@ def import_rules(tree: ast.AST, folder: str, path: str) -> Iterator[str]:
         yield "relative import; name the module in full"
     package = path.split("/")[0]
     own = REQUIRED[package] | OPTIONAL[package]
-    strangers = {SIBLING: {*SOURCES} - {SIBLING}, "turnwise": {*EXTENSIONS}}.get(package, {*EXTENSIONS} - {package})
+    others = {*EXTENSIONS} - {package} - BELOW.get(package, set())
+    strangers = {SIBLING: {*SOURCES} - {SIBLING}, "turnwise": {*EXTENSIONS}}.get(package, others)
     for name in sorted(name for name in everywhere if package_of(name) in strangers):
         yield f"imports {name}; {reason_against(package)}"
     if package in EXTENSIONS:
@@ -298,6 +303,8 @@ def extension_rules(names: set[str], folder: str) -> Iterator[str]:
     for owner, inner in sorted({tuple(name.split(".")[:2]) for name in names if "." in name}):
         if owner == "turnwise" and FLOORS.get(inner, 0) > floor:
             yield f"imports {owner}.{inner}, which is on a higher floor"
+        if owner in BELOW.get(package, ()) and FLOORS.get(f"{owner}/{inner}", -1) >= floor:
+            yield f"imports {owner}.{inner}, which is on the same floor or a higher one"
         if owner == package and f"{owner}/{inner}" != folder and FLOORS.get(f"{owner}/{inner}", -1) >= floor:
             yield f"imports {owner}.{inner}, which is on the same floor or a higher one"
 

@@ -106,7 +106,9 @@ OFFERED: dict[str, dict[str, tuple[str, ...]]] = {
         "turnwise.recipes": ("grounding", "redteam", "reward_models", "shaping", "unlabelled"),
     },
     "turnwise-synthesis": {
-        "turnwise.recipes": (),
+        "turnwise.environments": ("research",),
+        "turnwise.commands": ("research",),
+        "turnwise.recipes": ("research",),
     },
 }
 """Names by entry-point group by package; those of `turnwise.recipes` are the folders of the recipes."""

@@ -1,0 +1,112 @@
+"""Research led by the environment, for small models: one context per fact, per section and for the answer.
+
+    fact0      research author of Blue Lantern later     search, pages     note
+    fact1      research publisher of Blue Lantern later  search, pages     note
+    section0   section Blue Lantern, its notes                             section
+    ...
+    answer     answer author of Blue Lantern, its notes                    answer
+
+A context is gone when it ends: a section is written from the notes alone, as in WebWeaver (arXiv 2509.13312), whose
+agent chooses the order itself. Notes and sections are replies without a call, stored as calls of `note` and
+`write_section`.
+"""
+
+from __future__ import annotations
+
+import json
+
+from turnwise.core.episodes import Ask, Asked
+from turnwise.core.errors import EnvironmentFault
+from turnwise.core.types import Message, Task, ToolCall, text_message
+from turnwise.environments.search_qa.world import Fact
+from turnwise.rewards.answers import extract_answer
+from turnwise_rewards.grounding.world.reports import name_fact
+from turnwise_synthesis.research.desk import Desk, list_notes
+from turnwise_synthesis.research.episodes.contexts import ContextsAtDesk
+from turnwise_synthesis.research.outline import Section, read_outline
+
+NO_NOTES = "none"
+RESEARCH, SECTION, ANSWER = "research", "section", "answer"
+"""The first word of a context."""
+
+
+def open_fact(fact: Fact, rule: str) -> str:
+    """Write the opening of a context that researches a fact."""
+    return f"{RESEARCH} {name_fact(fact)} {rule}\n"
+
+
+def open_section(heading: str, notes: list[str]) -> str:
+    """Write the opening of a context that writes a section."""
+    return f"{SECTION} {heading}\n {_join(notes)}\n"
+
+
+def open_answer(fact: Fact, notes: list[str]) -> str:
+    """Write the opening of the context that answers."""
+    return f"{ANSWER} {name_fact(fact)}\n {_join(notes)}\n"
+
+
+def _join(notes: list[str]) -> str:
+    return "\n ".join(notes) or NO_NOTES
+
+
+class LedResearch(ContextsAtDesk):
+    """Implements `AskingEnvironment`."""
+
+    def __init__(self, desk: Desk, *, has_memory: bool) -> None:
+        """Without `has_memory` no context shows a note."""
+        super().__init__(desk)
+        self._has_memory = has_memory
+        self._steps: list[tuple[str, Fact | Section]] = []
+        """What is still to be done, in order: the name of a context, and what it is about."""
+        self._tools = ()
+
+    async def begin(self, task: Task, seed: int) -> Asked:
+        """Ask for the first fact."""
+        opening = await self._desk.reset(task, seed)
+        self._tools = tuple(tool for tool in opening.tools if tool.name == "search")
+        self._rule, outline = str(task.payload["rule"]), read_outline(task)
+        number = 0
+        for at, section in enumerate(outline.sections):
+            for fact in section.asked:
+                self._steps.append((f"fact{number}", fact))
+                number += 1
+            self._steps.append((f"section{at}", section))
+        self._steps.append((ANSWER, outline.question))
+        return Asked(asks=(self._ask(),))
+
+    async def tell(self, conversation: str, reply: Message) -> Asked:
+        """Accept a search, a note, a section or the answer."""
+        name, about = self._steps[0]
+        if conversation != name:
+            raise EnvironmentFault(f"LedResearch got a reply in {conversation!r}, where it had not asked for one")
+        if reply.tool_calls or reply.tool_errors:
+            result = await self._desk.step(reply)
+            ask = Ask(conversation=name, messages=result.observations)
+            return Asked(asks=(ask,), tool_records=result.tool_records)
+        if name == ANSWER:
+            self._answer = reply
+            return Asked(asks=())
+        said = extract_answer(reply.text) or ""
+        tool, arguments = ("note", {"text": said})
+        if isinstance(about, Section):
+            tool, arguments = "write_section", {"heading": about.heading, "text": said}
+        call = ToolCall(id=name, name=tool, arguments=json.dumps(arguments))
+        result = await self._desk.step(Message(role="assistant", content=(), tool_calls=(call,)))
+        self._steps.pop(0)
+        return Asked(asks=(self._ask(),), tool_records=result.tool_records)
+
+    def _ask(self) -> Ask:
+        name, about = self._steps[0]
+        if isinstance(about, Section):
+            text, tools = open_section(about.heading, self._find_notes(about.heading)), ()
+        elif name == ANSWER:
+            text, tools = open_answer(about, self._find_notes(about[1])), ()
+        else:
+            text, tools = open_fact(about, self._rule), self._tools
+        return Ask(conversation=name, messages=(text_message("user", text),), tools=tools)
+
+    def _find_notes(self, subject: str) -> list[str]:
+        """Return the notes about a subject."""
+        if not self._has_memory:
+            return []
+        return [note for note in list_notes(self._desk.tool_records) if f"of {subject} :" in note]

@@ -1,0 +1,90 @@
+"""The passages of the user's own corpus."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from turnwise.core.errors import ToolFailure
+from turnwise.core.judging import EpisodeJudges
+from turnwise.core.types import Reward, Scored, Task, ToolRecord
+from turnwise.environments.search_qa.retrieval import Retriever
+from turnwise.rewards.answers import exact_match
+from turnwise_rewards.grounding.claims import read_claims
+from turnwise_rewards.grounding.judged import JudgedSupport, check_words, judge_report
+from turnwise_rewards.grounding.ledger import Ledger, Limits, build_ledger
+from turnwise_rewards.grounding.passages import Passage
+from turnwise_rewards.grounding.words import list_words
+from turnwise_rewards.grounding.world.environment import NOTHING_FOUND
+from turnwise_synthesis.research.checked import CheckedReport
+from turnwise_synthesis.research.desk import describe_episode, find_passages, list_sections, write_report
+from turnwise_synthesis.research.files.arguments import FileArguments
+from turnwise_synthesis.research.reward import compute_research
+
+MARGIN_CHARS = 120
+"""Characters of a result besides its text."""
+
+
+class FileSources:
+    """Implements `Sources`. Results are JSON, so that a passage cannot pass for another one."""
+
+    has_titles = False
+    """See `Sources`."""
+
+    def __init__(self, *, chosen: FileArguments, retriever: Retriever) -> None:
+        self._chosen, self._retriever = chosen, retriever
+        self._question = ""
+        self._golds: tuple[str, ...] = ()
+
+    def begin(self, task: Task, seed: int) -> None:
+        """See `Sources`."""
+        self._question, self._golds = task.payload["question"], tuple(task.payload["answers"])
+
+    def search(self, query: str) -> str:
+        """See `Sources`."""
+        found = self._retriever.search(query, self._chosen.top_k)
+        if not found:
+            return NOTHING_FOUND
+        room = max(1, self._chosen.max_observation_chars // len(found) - MARGIN_CHARS)
+        rows = [{"id": page.id, "title": page.title[:80], "text": page.text[:room]} for page in found]
+        return json.dumps(rows, ensure_ascii=False)
+
+    def open(self, page: str) -> str:
+        """Raise ToolFailure: a search shows whole passages."""
+        raise ToolFailure("a search shows whole passages; there is nothing to open")
+
+    async def score(self, records: Sequence[ToolRecord], answer: str | None, judges: EpisodeJudges) -> Reward:
+        """Return the reward. Parts: those of `CheckedReport` and `describe_episode`; `success`: the answer is right,
+        all expected claims are covered and nothing is bad.
+
+        Raises RewardError where the judge gives no verdict."""
+        report = await check_own_report(records, self._question, self._chosen, judges)
+        is_right = answer is not None and bool(exact_match(answer, self._golds))
+        total = compute_research(report, self._chosen.weights, is_right=is_right, max_words=self._chosen.max_words)
+        parts = {
+            "success": float(is_right and report.covered == 1 and report.precision == 1),
+            **describe_episode(records, is_right=is_right),
+            **report.parts(),
+        }
+        return Scored.of(total, parts)
+
+
+async def check_own_report(
+    records: Sequence[ToolRecord], question: str, chosen: FileArguments, judges: EpisodeJudges
+) -> CheckedReport:
+    """Check the report in an episode's tool records by the judge, or as quotations if none is named. Raises as
+    `EpisodeJudges.ask`."""
+    report, passages = write_report(list_sections(records)), find_passages(records)
+    limits = chosen.limits_of(chosen.expected)
+    if chosen.judge:
+        support = JudgedSupport(judges, chosen.judge)
+        ledger = await judge_report(
+            report, passages, support, expected=chosen.expected, question=question, limits=limits
+        )
+    else:
+        ledger = _quote(report, passages, question, chosen.expected, limits)
+    return CheckedReport(claims=ledger, disputes=None, num_disputed=0, num_joined=0, num_words=len(list_words(report)))
+
+
+def _quote(report: str, passages: dict[str, Passage], question: str, expected: int, limits: Limits) -> Ledger:
+    return build_ledger(read_claims(report), passages, check_words, expected=expected, question=question, limits=limits)
