@@ -18,6 +18,8 @@ from turnwise_synthesis.research.sources import Sources
 
 READING = ("search", "open")
 """Tools whose results are passages."""
+NOTHING_FOUND = "no pages found\n"
+"""What a search returns that finds nothing."""
 
 
 class Desk(ToolEnvironment):
@@ -96,7 +98,12 @@ def list_sections(records: Sequence[ToolRecord]) -> dict[str, str]:
 def find_passages(records: Sequence[ToolRecord]) -> dict[str, Passage]:
     """Return the passages that searches returned, by id. A note of a page is no reason to call the page the agent's own
     text where a later search returns it; a query is."""
-    return read_passages([record for record in records if record.call.name in READING])
+    return read_passages(list_reads(records))
+
+
+def list_reads(records: Sequence[ToolRecord]) -> list[ToolRecord]:
+    """Return the calls that returned passages: the others of `READING` say in words that there are none."""
+    return [each for each in records if each.call.name in READING and each.observation != NOTHING_FOUND]
 
 
 def describe_episode(records: Sequence[ToolRecord], *, is_right: bool) -> dict[str, float]:

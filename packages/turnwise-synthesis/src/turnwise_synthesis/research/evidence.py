@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from turnwise.core.types import ToolRecord
 from turnwise_rewards.grounding.ledger import Cited, Ledger, Stated
-from turnwise_rewards.grounding.passages import Passage, read_passages
+from turnwise_rewards.grounding.passages import Passage
+from turnwise_synthesis.research.desk import find_passages
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,12 +44,12 @@ class ClaimEvidence:
     evidence: tuple[Evidence, ...]
 
 
-def find_retrievals(records: Sequence[ToolRecord], tools: Sequence[str]) -> dict[str, Retrieval]:
-    """Return the first call of these tools that showed each passage, by its id."""
+def find_retrievals(records: Sequence[ToolRecord]) -> dict[str, Retrieval]:
+    """Return the first call that showed each passage, by its id."""
     found: dict[str, Retrieval] = {}
     for number, record in enumerate(records, 1):
         retrieval = Retrieval(number=number, tool=record.call.name, arguments=record.call.arguments)
-        for name in read_passages([record], tools):
+        for name in find_passages([record]):
             found.setdefault(name, retrieval)
     return found
 

@@ -21,13 +21,15 @@ from turnwise_synthesis.research.desk import Desk, list_notes, list_sections
 from turnwise_synthesis.research.episodes.contexts import ContextsAtDesk
 
 FULL = "The context is full: note in this reply what you still need. The next one starts from your notes."
+NOTES, SECTIONS = "Your notes:", "Sections written:"
+"""Headings of what a fresh context knows."""
 
 
 def write_state(notes: Sequence[str], sections: Mapping[str, str]) -> str:
     """Write what a fresh context knows: the notes, a line each, and the headings of the sections."""
     noted = "\n".join(notes) or "none"
     headings = "\n".join(f"- {heading}" for heading in sections) or "none"
-    return f"\nYour notes:\n{noted}\n\nSections written:\n{headings}\n"
+    return f"\n{NOTES}\n{noted}\n\n{SECTIONS}\n{headings}\n"
 
 
 class FreeResearch(ContextsAtDesk):

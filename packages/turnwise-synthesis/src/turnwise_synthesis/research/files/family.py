@@ -52,6 +52,11 @@ class FileResearch(FromFiles, GeneratedFamily[FileArguments]):
             Path(chosen.corpus_path), passage_words=chosen.passage_words, max_bad_rows=chosen.max_bad_rows
         )
 
+    @property
+    def arguments(self) -> FileArguments:
+        """The checked arguments."""
+        return self._chosen
+
     @cached_property
     def _retriever(self) -> Retriever:
         return WordRetriever(self._corpus.passages)

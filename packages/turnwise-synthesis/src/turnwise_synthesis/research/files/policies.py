@@ -17,7 +17,7 @@ HEADING = "Findings"
 
 
 class QuotingPolicy:
-    """Searches for the question, writes the beginning of every passage with its id, and answers with one of its words.
+    """Searches for the question, writes the first sentence of every passage with its id, and answers with one word.
 
     With probability `care` a quotation cites the passage that it is from, otherwise any that was shown."""
 
@@ -34,7 +34,7 @@ class QuotingPolicy:
         if "write_section" not in calls and shown:
             ids = [row["id"] for row in shown]
             lines = [
-                f"- {' '.join(row['text'].split()[:MAX_QUOTED])} "
+                f"- {' '.join(row['text'].split('. ')[0].split()[:MAX_QUOTED])} "
                 f"[doc {row['id'] if rng.random() < self._care else rng.choice(ids)}]"
                 for row in shown
             ]

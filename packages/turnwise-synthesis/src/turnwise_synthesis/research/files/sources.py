@@ -15,12 +15,13 @@ from turnwise_rewards.grounding.judged import JudgedSupport, check_words, judge_
 from turnwise_rewards.grounding.ledger import Ledger, Limits, build_ledger
 from turnwise_rewards.grounding.passages import Passage
 from turnwise_rewards.grounding.words import list_words
-from turnwise_rewards.grounding.world.environment import NOTHING_FOUND
 from turnwise_synthesis.research.checked import CheckedReport
-from turnwise_synthesis.research.desk import describe_episode, find_passages, list_sections, write_report
+from turnwise_synthesis.research.desk import NOTHING_FOUND, describe_episode, find_passages, list_sections, write_report
 from turnwise_synthesis.research.files.arguments import FileArguments
 from turnwise_synthesis.research.reward import compute_research
 
+ANSWER = "Answer"
+"""Heading of an answer that is the whole report."""
 MARGIN_CHARS = 120
 """Characters of a result besides its text."""
 
@@ -58,7 +59,7 @@ class FileSources:
         all expected claims are covered and nothing is bad.
 
         Raises RewardError where the judge gives no verdict."""
-        report = await check_own_report(records, self._question, self._chosen, judges)
+        report = await check_own_report(records, answer, self._question, self._chosen, judges)
         is_right = answer is not None and bool(exact_match(answer, self._golds))
         total = compute_research(report, self._chosen.weights, is_right=is_right, max_words=self._chosen.max_words)
         parts = {
@@ -70,11 +71,14 @@ class FileSources:
 
 
 async def check_own_report(
-    records: Sequence[ToolRecord], question: str, chosen: FileArguments, judges: EpisodeJudges
+    records: Sequence[ToolRecord],
+    answer: str | None,
+    question: str,
+    chosen: FileArguments,
+    judges: EpisodeJudges,
 ) -> CheckedReport:
-    """Check the report in an episode's tool records by the judge, or as quotations if none is named. Raises as
-    `EpisodeJudges.ask`."""
-    report, passages = write_report(list_sections(records)), find_passages(records)
+    """Check an episode's report by the judge, or as quotations if none is named. Raises as `EpisodeJudges.ask`."""
+    report, passages = write_report(find_sections(records, answer)), find_passages(records)
     limits = chosen.limits_of(chosen.expected)
     if chosen.judge:
         support = JudgedSupport(judges, chosen.judge)
@@ -84,6 +88,12 @@ async def check_own_report(
     else:
         ledger = _quote(report, passages, question, chosen.expected, limits)
     return CheckedReport(claims=ledger, disputes=None, num_disputed=0, num_joined=0, num_words=len(list_words(report)))
+
+
+def find_sections(records: Sequence[ToolRecord], answer: str | None) -> dict[str, str]:
+    """Return the sections of a report by heading; of an agent that wrote none, such as one that has a search and no
+    other tool, the answer is the report."""
+    return list_sections(records) or ({} if answer is None else {ANSWER: answer})
 
 
 def _quote(report: str, passages: dict[str, Passage], question: str, expected: int, limits: Limits) -> Ledger:

@@ -22,8 +22,9 @@ from turnwise_synthesis.research.checked import CheckedReport
 from turnwise_synthesis.research.desk import Desk
 from turnwise_synthesis.research.episodes.free import FreeResearch
 from turnwise_synthesis.research.episodes.led import LedResearch
-from turnwise_synthesis.research.outline import draw_outline, read_outline
+from turnwise_synthesis.research.outline import Outline, draw_outline, read_outline
 from turnwise_synthesis.research.world.arguments import WorldArguments
+from turnwise_synthesis.research.world.asking import read_question
 from turnwise_synthesis.research.world.attackers import ATTACKS, Attacker
 from turnwise_synthesis.research.world.policies import CarefulPolicy, RandomPolicy
 from turnwise_synthesis.research.world.prompts import write_prompt
@@ -60,6 +61,18 @@ class WorldResearch(GeneratedFamily[WorldArguments]):
         scene = self._scene(split, world)
         count = random.randint(chosen.min_sections, chosen.max_sections)
         outline = draw_outline(scene.library, random, num_sections=count, max_facts=chosen.max_facts)
+        return self._write(outline, split, world)
+
+    def ask(self, question: str, index: int) -> Task:
+        """Return a task that asks a reader's question in the world of a held-out task. Raises DataError for what that
+        world does not have."""
+        world = index // self._chosen.tasks_per_world
+        outline = read_question(question, self._scene("heldout", world).library)
+        prompt, payload = self._write(outline, "heldout", world)
+        return Task(environment=self.name, prompt=prompt, payload=payload)
+
+    def _write(self, outline: Outline, split: Split, world: int) -> tuple[tuple[Message, ...], dict[str, Any]]:
+        scene = self._scene(split, world)
         payload = {
             "question": name_fact(outline.question),
             "answers": [scene.library.truth[outline.question]],
@@ -68,7 +81,7 @@ class WorldResearch(GeneratedFamily[WorldArguments]):
             "split": split,
             "world": world,
         }
-        return (text_message("user", write_prompt(outline, scene.rule, chosen.style)),), payload
+        return (text_message("user", write_prompt(outline, scene.rule, self._chosen.style)),), payload
 
     def library(self, task: Task) -> Library:
         """Return the pages of a task's world."""

@@ -20,6 +20,7 @@ from turnwise_rewards.grounding.world.reports import name_fact, read_line, write
 from turnwise_rewards.grounding.world.reports import write_report as join_lines
 from turnwise_synthesis.research.calls import call_message
 from turnwise_synthesis.research.checked import NOT
+from turnwise_synthesis.research.episodes.free import NOTES, SECTIONS
 from turnwise_synthesis.research.episodes.led import ANSWER, RESEARCH, SECTION
 from turnwise_synthesis.research.outline import Outline, Section, read_outline
 
@@ -50,7 +51,9 @@ def read_progress(task: Task, messages: Sequence[Message]) -> Progress:
     calls = [call for message in messages for call in message.tool_calls]
     first, _, rest = opening.partition("\n")
     stage, _, about = first.partition(" ")
-    lines = tuple(line.strip() for line in rest.splitlines() if read_line_of(line) is not None)
+    # The opening of an agent that leads shows examples of lines before its notes.
+    noted = rest.rpartition(NOTES)[2].splitlines()
+    lines = tuple(line.strip() for line in noted if read_line_of(line) is not None)
     if stage == RESEARCH:
         fact = next(fact for fact in outline.asked if about.startswith(f"{name_fact(fact)} "))
         return Progress(research=fact, has_searched=bool(calls))
@@ -62,7 +65,7 @@ def read_progress(task: Task, messages: Sequence[Message]) -> Progress:
 
 
 def _read_free(outline: Outline, lines: Sequence[str], opening: str, calls: Sequence[ToolCall]) -> Progress:
-    written = [line.removeprefix("- ").strip() for line in opening.rpartition("Sections written:")[2].splitlines()]
+    written = [line.removeprefix("- ").strip() for line in opening.rpartition(SECTIONS)[2].splitlines()]
     notes = list(lines)
     for call in calls:
         arguments = json.loads(call.arguments)

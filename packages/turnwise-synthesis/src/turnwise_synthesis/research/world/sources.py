@@ -11,10 +11,9 @@ from turnwise.core.types import Reward, Scored, Task, ToolRecord
 from turnwise.environments.search_qa.retrieval import Retriever
 from turnwise.rewards.answers import exact_match
 from turnwise_rewards.grounding.citations import normalize_id
-from turnwise_rewards.grounding.world.environment import NOTHING_FOUND
 from turnwise_rewards.grounding.world.pages import Library, show_pages
 from turnwise_synthesis.research.checked import CheckedReport, check_report
-from turnwise_synthesis.research.desk import describe_episode, find_passages, list_sections, write_report
+from turnwise_synthesis.research.desk import NOTHING_FOUND, describe_episode, find_passages, list_sections, write_report
 from turnwise_synthesis.research.outline import Outline, read_outline
 from turnwise_synthesis.research.reward import compute_research
 from turnwise_synthesis.research.world.arguments import WorldArguments
