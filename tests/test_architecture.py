@@ -570,6 +570,9 @@ def test_a_violation_planted_in_the_sibling_is_found(path: str, text: str, expec
         ("worlds/games/a.py", "print(1)", "prints"),
         ("adapters/a.py", "import textworld", "of an optional extra"),
         ("adapters/a.py", "import peft", "pyproject.toml does not declare"),
+        ("rewards/grounding/a.py", "import turnwise_synthesis.research", "do not know each other"),
+        ("synthesis/research/a.py", "import turnwise_worlds.memory", "do not know each other"),
+        ("synthesis/research/a.py", "import turnwise_rewards.redteam.play", "same floor or a higher one"),
     ],
 )
 def test_a_violation_planted_in_a_package_is_found(path: str, text: str, expected: str) -> None:
@@ -620,6 +623,10 @@ def test_what_is_allowed_is_not_reported(path: str, text: str) -> None:
 )
 def test_what_is_allowed_in_the_sibling_is_not_reported(path: str, text: str) -> None:
     assert find_violations({f"{SIBLING}/{path}": text}) == []
+
+
+def test_a_package_may_build_on_the_one_that_is_named_for_it() -> None:
+    assert find_violations({"turnwise_synthesis/research/a.py": "from turnwise_rewards.grounding.ledger import x"}) == []
 
 
 def test_a_copy_is_found_under_other_names() -> None:

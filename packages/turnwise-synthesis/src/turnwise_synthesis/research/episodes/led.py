@@ -17,7 +17,7 @@ import json
 
 from turnwise.core.episodes import Ask, Asked
 from turnwise.core.errors import EnvironmentFault
-from turnwise.core.types import Message, Task, ToolCall, text_message
+from turnwise.core.types import Message, Task, ToolCall, ToolSpec, text_message
 from turnwise.environments.search_qa.world import Fact
 from turnwise.rewards.answers import extract_answer
 from turnwise_rewards.grounding.world.reports import name_fact
@@ -58,7 +58,7 @@ class LedResearch(ContextsAtDesk):
         self._has_memory = has_memory
         self._steps: list[tuple[str, Fact | Section]] = []
         """What is still to be done, in order: the name of a context, and what it is about."""
-        self._tools = ()
+        self._tools: tuple[ToolSpec, ...] = ()
 
     async def begin(self, task: Task, seed: int) -> Asked:
         """Ask for the first fact."""

@@ -40,10 +40,11 @@ def _cite_unread(lines: list[str], shown: Sequence[Shown]) -> list[str]:
 
 
 def _join(lines: list[str], shown: Sequence[Shown]) -> list[str]:
-    """Puts all claims of a section before one citation."""
+    """Puts all claims of a section, at least two, before one citation."""
     if not lines:
         return []
-    return [" ; ".join(line.partition(" [")[0] for line in lines) + " [" + lines[-1].partition(" [")[2]]
+    claims = [line.partition(" [")[0] for line in lines]
+    return [" ; ".join(claims * (1 + (len(claims) == 1))) + " [" + lines[-1].partition(" [")[2]]
 
 
 ATTACKS: dict[str, Attack] = {
