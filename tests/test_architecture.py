@@ -626,7 +626,8 @@ def test_what_is_allowed_in_the_sibling_is_not_reported(path: str, text: str) ->
 
 
 def test_a_package_may_build_on_the_one_that_is_named_for_it() -> None:
-    assert find_violations({"turnwise_synthesis/research/a.py": "from turnwise_rewards.grounding.ledger import x"}) == []
+    text = "from turnwise_rewards.grounding.ledger import x"
+    assert find_violations({"turnwise_synthesis/research/a.py": text}) == []
 
 
 def test_a_copy_is_found_under_other_names() -> None:
