@@ -28,7 +28,7 @@ LIMITS = Limits(max_copied_words=8)
 
 
 def check(*lines: str, disputed: tuple[tuple[str, str], ...] = (AUTHOR,)) -> CheckedReport:
-    return check_report("\n".join(lines), PASSAGES, [AUTHOR, MAYOR], TRUTH, disputed, limits=LIMITS)
+    return check_report({"": "\n".join(lines)}, PASSAGES, [AUTHOR, MAYOR], TRUTH, disputed, limits=LIMITS)
 
 
 def pay(report: CheckedReport, *, is_right: bool = True, max_words: int = 40) -> float:
@@ -120,3 +120,53 @@ def test_nothing_bad_raises_the_reward(honest: list[str], bad: list[str]) -> Non
     extra = [line for line in added if not (line.startswith("mayor") and GOOD[1] not in honest)]
     assert pay(check(*honest, *extra)) <= pay(check(*honest)) + 1e-12
     assert pay(check(*extra, *honest)) <= pay(check(*honest)) + 1e-12
+
+
+def check_sections(**sections: str) -> CheckedReport:
+    texts = {name.replace("_", " "): text for name, text in sections.items()}
+    return check_report(texts, PASSAGES, [AUTHOR, MAYOR], TRUTH, (), limits=LIMITS)
+
+
+def test_numbers_of_a_section_are_those_of_its_own_references() -> None:
+    # u14app/deep-research 61, jacob-bd/gemini-notebook-mcp-cli 186: [1] is the list's, and no place among the sources
+    own = check_sections(
+        Blue_Lantern="author of Blue Lantern : Mira Tolen [1]\n### Sources\n[1] doc 17",
+        Port_Vessa="mayor of Port Vessa : Lena Marsh [1]\n**Sources**\n[1] doc 8",
+    )
+    assert own.claims.num_supported == 2
+    common = check_sections(
+        Blue_Lantern="author of Blue Lantern : Mira Tolen [1]",
+        Port_Vessa="mayor of Port Vessa : Lena Marsh [2]",
+        Sources="[1] doc 17\n[2] doc 8",
+    )
+    assert (common.claims.num_supported, common.parts()["claims"]) == (2, 2)
+
+
+@pytest.mark.parametrize(
+    "heading", ["### Sources", "**List of All Relevant Sources (with citations in the report)**", "References:"]
+)
+def test_a_list_of_references_is_no_claim_whatever_its_heading(heading: str) -> None:
+    # langchain-ai/open_deep_research 232: its prompts ask for two headings
+    listed = check_sections(A=f"author of Blue Lantern : Mira Tolen [1]\n\n{heading}\n[1] doc 17\n[2] doc 8")
+    assert [len(ledger.entries) for ledger in listed.ledgers] == [1, 0]
+    assert listed.claims.num_supported == 1
+
+
+def test_addresses_that_nothing_returned_are_fabricated() -> None:
+    # qx-labs/agents-deep-research 15: made-up addresses in the list; monarch-initiative/dismech 10249: citations of a
+    # kind that a checker does not know are not left out of its count
+    listed = check_sections(
+        A="author of Blue Lantern : Mira Tolen [22]\n## References\n[22] https://example.com/bookstore-differences"
+    )
+    assert (listed.num_fabricated, listed.claims.num_supported) == (1, 0)
+    for spelt in ("[PMID:25428705]", "(https://a.org/1)", "[17] [PMID:25428705]"):
+        checked = check_sections(A=f"author of Blue Lantern : Mira Tolen {spelt}")
+        assert checked.num_fabricated == 1
+        assert checked.covered == 0
+    assert check_sections(A="author of Blue Lantern : Mira Tolen (PMID 25428705)").claims.num_supported == 0
+
+
+def test_reasoning_in_a_section_is_no_claim() -> None:
+    # unslothai/unsloth 10245: thoughts leaked into reports
+    leaked = "<think> mayor of Port Vessa : Lena Marsh [doc 8] </think>\nauthor of Blue Lantern : Mira Tolen [doc 17]"
+    assert [len(ledger.entries) for ledger in check_sections(A=leaked).ledgers] == [1, 0]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from turnwise.environments.search_qa.world import Fact
-from turnwise_rewards.grounding.claims import Claim, read_claims
+from turnwise_rewards.grounding.claims import Claim, read_section_claims
 from turnwise_rewards.grounding.ledger import (
     BAD_CITATIONS,
     BAD_CLAIMS,
@@ -103,6 +103,11 @@ class CheckedReport:
         return parts if self.named is None else {**parts, "named": self.named}
 
 
+def count_words(sections: Mapping[str, str]) -> int:
+    """Return the words of a report with its headings."""
+    return sum(len(list_words(text)) for section in sections.items() for text in section)
+
+
 def count_clean(ledger: Ledger) -> int:
     """Return the supported claims without a bad citation, less the repeated ones; at least 0.
 
@@ -113,7 +118,7 @@ def count_clean(ledger: Ledger) -> int:
 
 
 def check_report(
-    report: str,
+    sections: Mapping[str, str],
     passages: Mapping[str, Passage],
     asked: Sequence[Fact],
     truth: Mapping[Fact, str],
@@ -122,9 +127,10 @@ def check_report(
     limits: Limits,
     shuffle: Random | None = None,
 ) -> CheckedReport:
-    """Check a report on these facts exactly: `truth` is what the best pages say, `disputed` are the facts that a worse
-    page contradicts. With `shuffle` every citation first becomes that of another retrieved passage."""
-    claims = read_claims(report)
+    """Check a report, its sections by heading, on these facts exactly: `truth` is what the best pages say, `disputed`
+    are the facts that a worse page contradicts. With `shuffle` every citation first becomes that of another retrieved
+    passage."""
+    claims = [claim for _, each in read_section_claims(sections) for claim in each]
     if shuffle is not None:
         claims = [shuffle_citations(claim, list(passages), shuffle) for claim in claims]
     stated = [(claim, read_line(claim.text)) for claim in claims]
@@ -148,7 +154,7 @@ def check_report(
         ),
         num_disputed=len(among),
         num_joined=sum(states_several(said[1]) for _, said in stated if said is not None),
-        num_words=len(list_words(report)),
+        num_words=count_words(sections),
     )
 
 

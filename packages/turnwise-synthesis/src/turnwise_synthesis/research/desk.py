@@ -7,7 +7,7 @@ report. Only the answer is a reply without a call.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from turnwise.core.errors import ToolFailure
 from turnwise.core.types import Message, Reward, StopReason, Task, ToolRecord
@@ -115,11 +115,6 @@ def describe_episode(records: Sequence[ToolRecord], *, is_right: bool) -> dict[s
         "failed": float(sum(record.error is not None for record in records)),
         "no_sources": float(not find_passages(records)),
     }
-
-
-def write_report(sections: Mapping[str, str]) -> str:
-    """Return the report of these sections in Markdown."""
-    return "\n\n".join(f"## {heading}\n{text}" for heading, text in sections.items())
 
 
 def _list_arguments(records: Sequence[ToolRecord], tool: str) -> list[dict[str, str]]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from html import escape
 
 from turnwise.core.types import ToolRecord
-from turnwise_rewards.grounding.claims import read_claims
+from turnwise_rewards.grounding.claims import read_section_claims
 from turnwise_rewards.grounding.ledger import Cited, Stated
 from turnwise_rewards.grounding.passages import Passage
 from turnwise_synthesis.research.checked import CheckedReport
@@ -117,10 +117,9 @@ def divide_evidence(
     for ledger in research.checked.ledgers:
         for each in list_evidence(ledger, passages, retrievals):
             waiting.setdefault(each.claim, []).append(each)
-    for heading, text in research.sections.items():
-        claims = [waiting[claim.text].pop(0) for claim in read_claims(text) if waiting.get(claim.text)]
-        yield heading, claims
-    if rest := [each for claims in waiting.values() for each in claims]:
+    for heading, claims in read_section_claims(research.sections):
+        yield heading, [waiting[claim.text].pop(0) for claim in claims if waiting.get(claim.text)]
+    if rest := [each for left in waiting.values() for each in left]:
         yield "Further claims", rest
 
 

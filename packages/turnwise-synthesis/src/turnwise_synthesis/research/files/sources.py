@@ -10,13 +10,11 @@ from turnwise.core.judging import EpisodeJudges
 from turnwise.core.types import Reward, Scored, Task, ToolRecord
 from turnwise.environments.search_qa.retrieval import Retriever
 from turnwise.rewards.answers import exact_match
-from turnwise_rewards.grounding.claims import read_claims
-from turnwise_rewards.grounding.judged import JudgedSupport, check_words, judge_report
-from turnwise_rewards.grounding.ledger import Ledger, Limits, build_ledger
-from turnwise_rewards.grounding.passages import Passage
-from turnwise_rewards.grounding.words import list_words
-from turnwise_synthesis.research.checked import CheckedReport
-from turnwise_synthesis.research.desk import NOTHING_FOUND, describe_episode, find_passages, list_sections, write_report
+from turnwise_rewards.grounding.claims import read_section_claims
+from turnwise_rewards.grounding.judged import JudgedSupport, check_words, judge_claims
+from turnwise_rewards.grounding.ledger import build_ledger
+from turnwise_synthesis.research.checked import CheckedReport, count_words
+from turnwise_synthesis.research.desk import NOTHING_FOUND, describe_episode, find_passages, list_sections
 from turnwise_synthesis.research.files.arguments import FileArguments
 from turnwise_synthesis.research.reward import compute_research
 
@@ -78,23 +76,20 @@ async def check_own_report(
     judges: EpisodeJudges,
 ) -> CheckedReport:
     """Check an episode's report by the judge, or as quotations if none is named. Raises as `EpisodeJudges.ask`."""
-    report, passages = write_report(find_sections(records, answer)), find_passages(records)
+    sections, passages = find_sections(records, answer), find_passages(records)
+    claims = [claim for _, each in read_section_claims(sections) for claim in each]
     limits = chosen.limits_of(chosen.expected)
     if chosen.judge:
         support = JudgedSupport(judges, chosen.judge)
-        ledger = await judge_report(
-            report, passages, support, expected=chosen.expected, question=question, limits=limits
+        ledger = await judge_claims(
+            claims, passages, support, expected=chosen.expected, question=question, limits=limits
         )
     else:
-        ledger = _quote(report, passages, question, chosen.expected, limits)
-    return CheckedReport(claims=ledger, disputes=None, num_disputed=0, num_joined=0, num_words=len(list_words(report)))
+        ledger = build_ledger(claims, passages, check_words, expected=chosen.expected, question=question, limits=limits)
+    return CheckedReport(claims=ledger, disputes=None, num_disputed=0, num_joined=0, num_words=count_words(sections))
 
 
 def find_sections(records: Sequence[ToolRecord], answer: str | None) -> dict[str, str]:
     """Return the sections of a report by heading; of an agent that wrote none, such as one that has a search and no
     other tool, the answer is the report."""
     return list_sections(records) or ({} if answer is None else {ANSWER: answer})
-
-
-def _quote(report: str, passages: dict[str, Passage], question: str, expected: int, limits: Limits) -> Ledger:
-    return build_ledger(read_claims(report), passages, check_words, expected=expected, question=question, limits=limits)

@@ -13,7 +13,7 @@ from turnwise.rewards.answers import exact_match
 from turnwise_rewards.grounding.citations import normalize_id
 from turnwise_rewards.grounding.world.pages import Library, show_pages
 from turnwise_synthesis.research.checked import CheckedReport, check_report
-from turnwise_synthesis.research.desk import NOTHING_FOUND, describe_episode, find_passages, list_sections, write_report
+from turnwise_synthesis.research.desk import NOTHING_FOUND, describe_episode, find_passages, list_sections
 from turnwise_synthesis.research.outline import Outline, read_outline
 from turnwise_synthesis.research.reward import compute_research
 from turnwise_synthesis.research.world.arguments import WorldArguments
@@ -77,7 +77,7 @@ def check_world_report(
 ) -> CheckedReport:
     """Check the report in an episode's tool records against the pages that its searches returned."""
     return check_report(
-        write_report(list_sections(records)),
+        list_sections(records),
         find_passages(records),
         outline.asked,
         library.truth,
