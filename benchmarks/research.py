@@ -120,8 +120,7 @@ def list_reports(run: Path, count: int) -> Iterator[str]:
     last = [each for each in load_summaries(run) if not is_control(each)][-1]
     groups: Sequence[TrajectoryGroup] = load_groups(run / "evaluations", last["name"])
     for group in groups[:count]:
-        records = [record for turn in group.trajectories[0].turns for record in turn.tool_records]
-        ledgers = family.check(group.task, records).ledgers
+        ledgers = family.check(group.task, family.records(group.task, group.trajectories[0])).ledgers
         yield "\n\n".join([group.task.prompt[0].text.strip(), *(ledger.show() for ledger in ledgers)])
 
 

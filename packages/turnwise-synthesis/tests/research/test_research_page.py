@@ -12,14 +12,14 @@ from turnwise_synthesis.research.evidence import find_retrievals
 from turnwise_synthesis.research.page import Research, write_page
 from turnwise_synthesis.research.world.family import WorldResearch
 
-FAMILY = WorldResearch(style="terse", num_entities=20, num_words=12, contradictions=1.0)
+FAMILY = WorldResearch(style="full", num_entities=20, num_words=12, contradictions=1.0)
 EVIL = "<script>alert(1)</script><img src=x onerror=alert(2)>'\"&"
 
 
 def shown(policy: str, **more: Any) -> Research:
     task = FAMILY.task("heldout", 0)
     played = asyncio.run(play_episode(FAMILY, task, FAMILY.policy(policy), seed=0, max_turns=50))
-    records = [record for result in played.results for record in result.tool_records]
+    records = [each for result in played.results for each in result.tool_records]
     fields: dict[str, Any] = {
         "question": "What?",
         "answer": "A",

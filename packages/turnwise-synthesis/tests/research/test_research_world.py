@@ -10,7 +10,9 @@ from turnwise.core.types import Message, Scored, ToolRecord, text_message
 from turnwise.environments.episodes import Played, play_episode
 from turnwise_rewards.grounding.world.pages import order_rank
 from turnwise_synthesis.research.desk import list_notes, list_sections
+from turnwise_synthesis.research.episodes.led import to_call
 from turnwise_synthesis.research.family import build_family
+from turnwise_synthesis.research.outline import read_outline
 from turnwise_synthesis.research.world.attackers import ATTACKS
 from turnwise_synthesis.research.world.family import WorldResearch
 
@@ -44,7 +46,16 @@ def rewards(policy: str, count: int = 4, **more: Any) -> list[Scored]:
 
 
 def records_of(played: Played) -> list[ToolRecord]:
-    return [record for result in played.results for record in result.tool_records]
+    """All calls of an episode; in the style "terse" notes and sections are replies."""
+    records: list[ToolRecord] = []
+    headings = iter(section.heading for section in read_outline(played.task).sections)
+    for ask, reply, result in zip(played.asks, played.replies, played.results, strict=True):
+        records += result.tool_records
+        if ask.conversation.startswith(("fact", "section")) and not reply.tool_calls:
+            heading = next(headings) if ask.conversation.startswith("section") else None
+            call = to_call(ask.conversation, reply, heading)
+            records.append(ToolRecord(call=call, observation="", error=None, seconds=0.0))
+    return records
 
 
 @pytest.mark.parametrize("style", [TERSE, FULL, {**FULL, "window_words": 500, "show": "title", "top_k": 8}])
@@ -119,7 +130,8 @@ def test_empty_notes_and_wrong_calls_are_failed_calls() -> None:
     played = asyncio.run(run())
     assert isinstance(played.reward, Scored)
     assert played.reward.total == 0
-    assert played.reward.part("failed") == played.reward.part("calls") == len(records_of(played))
+    assert played.reward.part("failed") == played.reward.part("calls") == len(records_of(played)) > 4
+    assert not any(result.tool_records for result in played.results)  # no reply has a call
     assert played.reward.part("no_claims") == played.reward.part("no_sources") == 1
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from turnwise.core.errors import ConfigError, DataError
 from turnwise.core.judging import EpisodeJudges, list_stored_judges
-from turnwise.core.types import Draw, Invalid, Task, ToolRecord, Trajectory
+from turnwise.core.types import Draw, Invalid, Task, Trajectory
 from turnwise.environments.arguments import read_arguments
 from turnwise.environments.search_qa.retrieval import WordRetriever
 from turnwise.rewards.answers import AnswerCase, final_answer
@@ -87,7 +87,7 @@ def run_research(
 
 async def _research_world(system: System, family: WorldResearch, task: Task) -> Research:
     trajectory = await _play(system, system.worker("evaluate"), task)
-    records, answer = list_records(trajectory), find_answer(trajectory)
+    records, answer = family.records(task, trajectory), find_answer(trajectory)
     [truth] = task.payload["answers"]
     reward = trajectory.reward
     is_right = not isinstance(reward, Invalid) and reward.part("answered") == 1
@@ -112,7 +112,7 @@ async def _research_corpus(system: System, chosen: FileArguments, question: str)
     task = Task(environment=FileResearch.name, prompt=write_question(question), payload=payload)
     worker = replace(system.worker("evaluate"), build_environment=lambda _: build_own_research(chosen, retriever))
     trajectory = await _play(system, worker, task)
-    records, answer = list_records(trajectory), find_answer(trajectory)
+    records, answer = [each for turn in trajectory.turns for each in turn.tool_records], find_answer(trajectory)
     judges = EpisodeJudges(list_stored_judges(trajectory.judgements))
     return Research(
         question=question,
@@ -137,11 +137,6 @@ async def _play(system: System, worker: RolloutWorker, task: Task) -> Trajectory
 
 def _take(system: System, index: int) -> Task:
     return take_task(system.family, "heldout", index, f"the held-out split has no task {index}; use a smaller --task")
-
-
-def list_records(trajectory: Trajectory) -> list[ToolRecord]:
-    """Return all calls of an episode, in order."""
-    return [record for turn in trajectory.turns for record in turn.tool_records]
 
 
 def find_answer(trajectory: Trajectory) -> str | None:

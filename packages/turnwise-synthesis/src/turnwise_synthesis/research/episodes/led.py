@@ -7,8 +7,8 @@
     answer     answer author of Blue Lantern, its notes                    answer
 
 A context is gone when it ends: a section is written from the notes alone, as in WebWeaver (arXiv 2509.13312), whose
-agent chooses the order itself. Notes and sections are replies without a call, stored as calls of `note` and
-`write_section`.
+agent chooses the order itself. Notes and sections are replies without a call, which the desk is given as calls
+of `note` and `write_section`.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ import json
 
 from turnwise.core.episodes import Ask, Asked
 from turnwise.core.errors import EnvironmentFault
-from turnwise.core.types import Message, Task, ToolCall, ToolSpec, text_message
+from turnwise.core.types import Message, Task, ToolCall, ToolRecord, ToolSpec, Trajectory, text_message
 from turnwise.environments.search_qa.world import Fact
 from turnwise.rewards.answers import extract_answer
 from turnwise_rewards.grounding.world.reports import name_fact
 from turnwise_synthesis.research.desk import Desk, list_notes
 from turnwise_synthesis.research.episodes.contexts import ContextsAtDesk
-from turnwise_synthesis.research.outline import Section, read_outline
+from turnwise_synthesis.research.outline import Outline, Section, read_outline
 
 NO_NOTES = "none"
 RESEARCH, SECTION, ANSWER = "research", "section", "answer"
@@ -49,6 +49,29 @@ def _join(notes: list[str]) -> str:
     return "\n ".join(notes) or NO_NOTES
 
 
+def to_call(name: str, reply: Message, heading: str | None) -> ToolCall:
+    """Return the call that a reply without one stands for: a note, or the section of this heading."""
+    said = extract_answer(reply.text) or ""
+    tool, arguments = "note", {"text": said}
+    if heading is not None:
+        tool, arguments = "write_section", {"heading": heading, "text": said}
+    return ToolCall(id=name, name=tool, arguments=json.dumps(arguments))
+
+
+def list_led_records(outline: Outline, trajectory: Trajectory) -> list[ToolRecord]:
+    """Return all calls of a stored episode in order, with its notes and sections as calls; the empty ones failed."""
+    headings = {f"{SECTION}{at}": section.heading for at, section in enumerate(outline.sections)}
+    records: list[ToolRecord] = []
+    for path, opening in zip(trajectory.branches(), trajectory.conversations, strict=False):
+        for turn in (trajectory.turns[at] for at in path):
+            records += turn.tool_records
+            if opening.name != ANSWER and not turn.message.tool_calls and not turn.message.tool_errors:
+                call = to_call(opening.name, turn.message, headings.get(opening.name))
+                error = None if json.loads(call.arguments)["text"].strip() else "empty"
+                records.append(ToolRecord(call=call, observation=error or "", error=error, seconds=0.0))
+    return records
+
+
 class LedResearch(ContextsAtDesk):
     """Implements `AskingEnvironment`."""
 
@@ -70,7 +93,7 @@ class LedResearch(ContextsAtDesk):
             for fact in section.asked:
                 self._steps.append((f"fact{number}", fact))
                 number += 1
-            self._steps.append((f"section{at}", section))
+            self._steps.append((f"{SECTION}{at}", section))
         self._steps.append((ANSWER, outline.question))
         return Asked(asks=(self._ask(),))
 
@@ -86,14 +109,12 @@ class LedResearch(ContextsAtDesk):
         if name == ANSWER:
             self._answer = reply
             return Asked(asks=())
-        said = extract_answer(reply.text) or ""
-        tool, arguments = ("note", {"text": said})
-        if isinstance(about, Section):
-            tool, arguments = "write_section", {"heading": about.heading, "text": said}
-        call = ToolCall(id=name, name=tool, arguments=json.dumps(arguments))
-        result = await self._desk.step(Message(role="assistant", content=(), tool_calls=(call,)))
+        heading = about.heading if isinstance(about, Section) else None
+        call = to_call(name, reply, heading)
+        # Not in the result's records: the reply has no such call.
+        await self._desk.step(Message(role="assistant", content=(), tool_calls=(call,)))
         self._steps.pop(0)
-        return Asked(asks=(self._ask(),), tool_records=result.tool_records)
+        return Asked(asks=(self._ask(),))
 
     def _ask(self) -> Ask:
         name, about = self._steps[0]

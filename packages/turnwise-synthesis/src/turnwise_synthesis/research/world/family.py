@@ -10,7 +10,7 @@ from typing import Any
 from turnwise.core.episodes import AskingEnvironment
 from turnwise.core.protocols import ScriptedPolicy, Split
 from turnwise.core.seeds import derive_seed, rng
-from turnwise.core.types import Message, Task, ToolRecord, text_message
+from turnwise.core.types import Message, Task, ToolRecord, Trajectory, text_message
 from turnwise.environments.episodes import play_episode, run_apart
 from turnwise.environments.generated import GeneratedFamily
 from turnwise.environments.search_qa.retrieval import Retriever, WordRetriever
@@ -21,7 +21,7 @@ from turnwise_rewards.grounding.world.reports import name_fact
 from turnwise_synthesis.research.checked import CheckedReport
 from turnwise_synthesis.research.desk import Desk
 from turnwise_synthesis.research.episodes.free import FreeResearch
-from turnwise_synthesis.research.episodes.led import LedResearch
+from turnwise_synthesis.research.episodes.led import LedResearch, list_led_records
 from turnwise_synthesis.research.outline import Outline, draw_outline, read_outline
 from turnwise_synthesis.research.world.arguments import WorldArguments
 from turnwise_synthesis.research.world.asking import read_question
@@ -99,6 +99,12 @@ class WorldResearch(GeneratedFamily[WorldArguments]):
         return FreeResearch(
             desk, has_memory=has_memory, window_words=chosen.window_words, max_contexts=chosen.max_contexts
         )
+
+    def records(self, task: Task, trajectory: Trajectory) -> list[ToolRecord]:
+        """Return all calls of a stored episode in order, its notes and sections among them."""
+        if self._chosen.style == "terse":
+            return list_led_records(read_outline(task), trajectory)
+        return [record for turn in trajectory.turns for record in turn.tool_records]
 
     def check(self, task: Task, records: Sequence[ToolRecord]) -> CheckedReport:
         """Check the report in the tool records of an episode."""
