@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from turnwise.core.errors import ConfigError, DataError
-from turnwise.core.types import Message, Scored, ToolRecord, text_message
+from turnwise.core.types import ConversationOpening, Message, Scored, ToolRecord, Turn, text_message
 from turnwise.environments.episodes import Played, play_episode
+from turnwise.testing import make_trajectory, make_turn
 from turnwise_rewards.grounding.world.pages import order_rank
 from turnwise_synthesis.research.desk import list_notes, list_sections
 from turnwise_synthesis.research.episodes.led import to_call
@@ -168,3 +169,25 @@ def test_tasks_are_repeatable_and_splits_share_no_names() -> None:
     }
     assert not named["train"] & named["heldout"]
     assert len(first.texts(20)) == 20
+
+
+def test_a_stored_episode_gives_the_desks_records_again() -> None:
+    family = family_of(**TERSE)
+    [played] = play("naive", 1, **TERSE)
+    turns: list[Turn] = []
+    last: dict[str, int] = {}
+    openings: list[ConversationOpening] = []
+    for ask, reply, result in zip(played.asks, played.replies, played.results, strict=True):
+        if ask.conversation not in last:
+            openings.append(ConversationOpening(name=ask.conversation, messages=ask.messages))
+        fields: dict[str, Any] = {"message": reply, "tool_records": result.tool_records}
+        turns.append(make_turn([1], [2], parent=last.get(ask.conversation), **fields))
+        last[ask.conversation] = len(turns) - 1
+    trajectory = make_trajectory(*turns, conversations=tuple(openings))
+    records = family.records(played.task, trajectory)
+    assert [(each.call.name, each.call.arguments) for each in records] == [
+        (each.call.name, each.call.arguments) for each in records_of(played)
+    ]
+    assert isinstance(played.reward, Scored)
+    assert family.check(played.task, records).parts()["covered"] == played.reward.part("covered")
+    assert len(records) == played.reward.part("calls")
