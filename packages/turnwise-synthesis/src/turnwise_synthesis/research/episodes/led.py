@@ -118,10 +118,11 @@ class LedResearch(ContextsAtDesk):
 
     def _ask(self) -> Ask:
         name, about = self._steps[0]
+        tools: tuple[ToolSpec, ...] = ()
         if isinstance(about, Section):
-            text, tools = open_section(about.heading, self._find_notes(about.heading)), ()
+            text = open_section(about.heading, self._find_notes(about.heading))
         elif name == ANSWER:
-            text, tools = open_answer(about, self._find_notes(about[1])), ()
+            text = open_answer(about, self._find_notes(about[1]))
         else:
             text, tools = open_fact(about, self._rule), self._tools
         return Ask(conversation=name, messages=(text_message("user", text),), tools=tools)
