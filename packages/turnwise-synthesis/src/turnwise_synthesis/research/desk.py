@@ -22,7 +22,7 @@ NOTHING_FOUND = "no pages found\n"
 """What a search returns that finds nothing."""
 
 
-class Desk(ToolEnvironment):
+class ResearchDesk(ToolEnvironment):
     """Sources, a memory of notes, a report in sections. Single use; one conversation or several speak to it."""
 
     def __init__(self, sources: Sources, *, tool_timeout_s: float, max_observation_chars: int) -> None:

@@ -8,7 +8,7 @@ from turnwise.core.checked import judge
 from turnwise.core.episodes import AGENT, EpisodeEnd, EpisodeSpec
 from turnwise.core.judging import EpisodeJudges
 from turnwise.core.types import Message, Reward
-from turnwise_synthesis.research.desk import Desk
+from turnwise_synthesis.research.desk import ResearchDesk
 
 
 class ContextsAtDesk:
@@ -16,7 +16,7 @@ class ContextsAtDesk:
 
     spec = EpisodeSpec(can_replay=True)
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: ResearchDesk) -> None:
         self._desk = desk
         self._answer: Message | None = None
         """The last reply, once there is one without a call."""

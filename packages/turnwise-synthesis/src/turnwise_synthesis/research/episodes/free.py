@@ -17,7 +17,7 @@ from turnwise.core.episodes import Ask, Asked
 from turnwise.core.errors import EnvironmentFault
 from turnwise.core.protocols import Opening
 from turnwise.core.types import Message, Task, text_message
-from turnwise_synthesis.research.desk import Desk, list_notes, list_sections
+from turnwise_synthesis.research.desk import ResearchDesk, list_notes, list_sections
 from turnwise_synthesis.research.episodes.contexts import ContextsAtDesk
 
 FULL = "The context is full: note in this reply what you still need. The next one starts from your notes."
@@ -35,7 +35,7 @@ def write_state(notes: Sequence[str], sections: Mapping[str, str]) -> str:
 class FreeResearch(ContextsAtDesk):
     """Implements `AskingEnvironment`."""
 
-    def __init__(self, desk: Desk, *, has_memory: bool, window_words: int, max_contexts: int) -> None:
+    def __init__(self, desk: ResearchDesk, *, has_memory: bool, window_words: int, max_contexts: int) -> None:
         """Without `has_memory` no context shows notes or sections."""
         super().__init__(desk)
         self._has_memory, self._window_words, self._max_contexts = has_memory, window_words, max_contexts

@@ -21,7 +21,7 @@ from turnwise.core.types import Message, Task, ToolCall, ToolRecord, ToolSpec, T
 from turnwise.environments.search_qa.world import Fact
 from turnwise.rewards.answers import extract_answer
 from turnwise_rewards.grounding.world.reports import name_fact
-from turnwise_synthesis.research.desk import Desk, list_notes
+from turnwise_synthesis.research.desk import ResearchDesk, list_notes
 from turnwise_synthesis.research.episodes.contexts import ContextsAtDesk
 from turnwise_synthesis.research.outline import Outline, Section, read_outline
 
@@ -75,7 +75,7 @@ def list_led_records(outline: Outline, trajectory: Trajectory) -> list[ToolRecor
 class LedResearch(ContextsAtDesk):
     """Implements `AskingEnvironment`."""
 
-    def __init__(self, desk: Desk, *, has_memory: bool) -> None:
+    def __init__(self, desk: ResearchDesk, *, has_memory: bool) -> None:
         """Without `has_memory` no context shows a note."""
         super().__init__(desk)
         self._has_memory = has_memory

@@ -14,7 +14,7 @@ from turnwise.environments.file_splits import DataFile, FromFiles, check_path, l
 from turnwise.environments.generated import GeneratedFamily
 from turnwise.environments.search_qa.files import QuestionRow, to_question
 from turnwise.environments.search_qa.retrieval import Retriever, WordRetriever
-from turnwise_synthesis.research.desk import Desk
+from turnwise_synthesis.research.desk import ResearchDesk
 from turnwise_synthesis.research.episodes.free import FreeResearch
 from turnwise_synthesis.research.files.arguments import FileArguments
 from turnwise_synthesis.research.files.corpus import OwnCorpus, load_own_corpus
@@ -100,7 +100,7 @@ def write_question(question: str) -> tuple[Message, ...]:
 
 def build_own_research(chosen: FileArguments, retriever: Retriever) -> FreeResearch:
     """Build the environment of one question."""
-    desk = Desk(
+    desk = ResearchDesk(
         FileSources(chosen=chosen, retriever=retriever),
         tool_timeout_s=chosen.tool_timeout_s,
         max_observation_chars=chosen.max_observation_chars,

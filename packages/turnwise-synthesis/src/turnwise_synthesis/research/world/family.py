@@ -19,7 +19,7 @@ from turnwise_rewards.grounding.world.arguments import Rule
 from turnwise_rewards.grounding.world.pages import Library, write_library
 from turnwise_rewards.grounding.world.reports import name_fact
 from turnwise_synthesis.research.checked import CheckedReport
-from turnwise_synthesis.research.desk import Desk
+from turnwise_synthesis.research.desk import ResearchDesk
 from turnwise_synthesis.research.episodes.free import FreeResearch
 from turnwise_synthesis.research.episodes.led import LedResearch, list_led_records
 from turnwise_synthesis.research.outline import Outline, draw_outline, read_outline
@@ -92,7 +92,9 @@ class WorldResearch(GeneratedFamily[WorldArguments]):
         chosen = self._chosen
         scene = self._scene(task.payload["split"], task.payload["world"])
         sources = WorldSources(chosen=chosen, library=scene.library, retriever=scene.retriever)
-        desk = Desk(sources, tool_timeout_s=chosen.tool_timeout_s, max_observation_chars=chosen.max_observation_chars)
+        desk = ResearchDesk(
+            sources, tool_timeout_s=chosen.tool_timeout_s, max_observation_chars=chosen.max_observation_chars
+        )
         has_memory = chosen.memory == "kept"
         if chosen.style == "terse":
             return LedResearch(desk, has_memory=has_memory)
