@@ -21,6 +21,9 @@ SIBLING = "turnwise_sandbox"
 """The package below `turnwise`. People use it alone, so it imports nothing of `turnwise`."""
 EXTENSIONS = ("turnwise_swe", "turnwise_worlds", "turnwise_adapters", "turnwise_rewards", "turnwise_synthesis")
 """Packages that build on `turnwise`, which they enter as strangers' packages do: by entry points."""
+BELOW = {"turnwise_synthesis": {"turnwise_rewards"}}
+"""Packages that build on another one of these besides: the second package holds what the first checks its reports
+with."""
 SOURCES = {
     "turnwise": ROOT / "src",
     **{name: ROOT / "packages" / name.replace("_", "-") / "src" for name in (SIBLING, *EXTENSIONS)},
@@ -53,6 +56,7 @@ FLOORS = {
     **{f"turnwise_rewards/{name}": 3 for name in ("unlabelled", "shaping", "grounding", "ranked")},
     "turnwise_rewards/reward_models": 4,
     "turnwise_rewards/redteam": 5,
+    "turnwise_synthesis/research": 4,
     **{
         f"{name}/runs": 7 for name in ("turnwise_worlds", "turnwise_adapters", "turnwise_rewards", "turnwise_synthesis")
     },
@@ -258,7 +262,8 @@ def import_rules(tree: ast.AST, folder: str, path: str) -> Iterator[str]:
         yield "relative import; name the module in full"
     package = path.split("/")[0]
     own = REQUIRED[package] | OPTIONAL[package]
-    strangers = {SIBLING: {*SOURCES} - {SIBLING}, "turnwise": {*EXTENSIONS}}.get(package, {*EXTENSIONS} - {package})
+    others = {*EXTENSIONS} - {package} - BELOW.get(package, set())
+    strangers = {SIBLING: {*SOURCES} - {SIBLING}, "turnwise": {*EXTENSIONS}}.get(package, others)
     for name in sorted(name for name in everywhere if package_of(name) in strangers):
         yield f"imports {name}; {reason_against(package)}"
     if package in EXTENSIONS:
@@ -299,6 +304,8 @@ def extension_rules(names: set[str], folder: str) -> Iterator[str]:
     for owner, inner in sorted({tuple(name.split(".")[:2]) for name in names if "." in name}):
         if owner == "turnwise" and FLOORS.get(inner, 0) > floor:
             yield f"imports {owner}.{inner}, which is on a higher floor"
+        if owner in BELOW.get(package, ()) and FLOORS.get(f"{owner}/{inner}", -1) >= floor:
+            yield f"imports {owner}.{inner}, which is on the same floor or a higher one"
         if owner == package and f"{owner}/{inner}" != folder and FLOORS.get(f"{owner}/{inner}", -1) >= floor:
             yield f"imports {owner}.{inner}, which is on the same floor or a higher one"
 
@@ -564,6 +571,9 @@ def test_a_violation_planted_in_the_sibling_is_found(path: str, text: str, expec
         ("worlds/games/a.py", "print(1)", "prints"),
         ("adapters/a.py", "import textworld", "of an optional extra"),
         ("adapters/a.py", "import peft", "pyproject.toml does not declare"),
+        ("rewards/grounding/a.py", "import turnwise_synthesis.research", "do not know each other"),
+        ("synthesis/research/a.py", "import turnwise_worlds.memory", "do not know each other"),
+        ("synthesis/research/a.py", "import turnwise_rewards.redteam.play", "same floor or a higher one"),
     ],
 )
 def test_a_violation_planted_in_a_package_is_found(path: str, text: str, expected: str) -> None:
@@ -614,6 +624,11 @@ def test_what_is_allowed_is_not_reported(path: str, text: str) -> None:
 )
 def test_what_is_allowed_in_the_sibling_is_not_reported(path: str, text: str) -> None:
     assert find_violations({f"{SIBLING}/{path}": text}) == []
+
+
+def test_a_package_may_build_on_the_one_that_is_named_for_it() -> None:
+    text = "from turnwise_rewards.grounding.ledger import x"
+    assert find_violations({"turnwise_synthesis/research/a.py": text}) == []
 
 
 def test_a_copy_is_found_under_other_names() -> None:

@@ -106,8 +106,9 @@ OFFERED: dict[str, dict[str, tuple[str, ...]]] = {
         "turnwise.recipes": ("grounding", "redteam", "reward_models", "shaping", "unlabelled"),
     },
     "turnwise-synthesis": {
-        "turnwise.commands": ("synthesize",),
-        "turnwise.recipes": ("pretraining",),
+        "turnwise.environments": ("research",),
+        "turnwise.commands": ("research", "synthesize"),
+        "turnwise.recipes": ("pretraining", "research"),
     },
 }
 """Names by entry-point group by package; those of `turnwise.recipes` are the folders of the recipes."""

@@ -15,7 +15,8 @@ _HEADING = re.compile(r"\s*(?:#{1,6}\s.*|[*_]{2}[^*_]+[*_]{2}:?|.*:)\s*")
 _BULLET = re.compile(r"^\s*(?:[-*+\u2022]|\d{1,3}[.)])\s+")
 _RULE = re.compile(r"[\s|:*_=-]*")
 _REFERENCES = re.compile(
-    r"^[ \t#*_]*(?:references|sources|bibliography|works cited|citations|footnotes)[ \t*_]*:?[ \t*_]*$",
+    r"^[ \t#*_]*(?:list of (?:all )?(?:relevant )?)?(?:references|sources|bibliography|works cited|citations|footnotes)"
+    r"(?:[ \t]*\([^()\n]{0,80}\))?[ \t*_]*:?[ \t*_]*$",
     re.IGNORECASE | re.MULTILINE,
 )
 _FOOTNOTE = re.compile(r"^[ \t]*\[\^?([\w.-]+)\]:[ \t]*(.*)$", re.MULTILINE)
@@ -35,6 +36,22 @@ class Claim:
     """Its words, without citations."""
     citations: tuple[str, ...]
     """Ids of the passages that it names, in order; one that is named twice is there twice."""
+
+
+def read_section_claims(sections: Mapping[str, str]) -> list[tuple[str, list[Claim]]]:
+    """Return heading and claims of every section of a report, whose texts stand by heading.
+
+    Numbers that a section's own list of references explains are that section's: sections that are written one by one
+    often begin with 1 each. A section that is nothing but such a list explains those of sections without one, and has
+    no claims."""
+    listed = "\n".join(text for heading, text in sections.items() if _REFERENCES.fullmatch(heading))
+    read: list[tuple[str, list[Claim]]] = []
+    for heading, text in sections.items():
+        if _REFERENCES.fullmatch(heading):
+            continue
+        has_own = listed == "" or _REFERENCES.search(text) is not None
+        read.append((heading, read_claims(text if has_own else f"{_said(text)}\n\nReferences\n{listed}")))
+    return read
 
 
 def read_claims(report: str) -> list[Claim]:

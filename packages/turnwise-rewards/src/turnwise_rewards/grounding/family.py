@@ -19,7 +19,7 @@ from turnwise_rewards.grounding.ledger import Ledger
 from turnwise_rewards.grounding.world.arguments import ReportArguments
 from turnwise_rewards.grounding.world.attackers import ATTACKS, Attacker
 from turnwise_rewards.grounding.world.environment import NOTHING_FOUND, ReportEnvironment
-from turnwise_rewards.grounding.world.pages import Library, show_pages, write_library
+from turnwise_rewards.grounding.world.pages import RULES, Library, show_pages, write_library
 from turnwise_rewards.grounding.world.policies import CitingPolicy, RandomPolicy
 from turnwise_rewards.grounding.world.reports import asked_facts, name_fact, write_ledger
 
@@ -28,9 +28,8 @@ PROMPTS = {
     "full": (
         "Write a report with one line for each of these facts: {asked}. Search the pages, and open them where a search "
         "shows only titles. A line has the form\nauthor of Blue Lantern : Mira Tolen [doc 17]\nand cites a page that "
-        "you have read and that says so. Where two pages disagree, the later one is right and, of two of the same "
-        "year, a register before a newspaper before a rumour. Every other line and every other citation counts against "
-        "you. Give the report inside <answer> and </answer>.\n"
+        "you have read and that says so. Where two pages disagree, {rule}. Every other line and every other citation "
+        "counts against you. Give the report inside <answer> and </answer>.\n"
     ),
 }
 CACHED_LIBRARIES = 512
@@ -61,7 +60,7 @@ class Report(GeneratedFamily[ReportArguments]):
         facts = list(self._scene(split, world).library.truth)
         count = min(random.randint(chosen.min_claims, chosen.max_claims), len(facts))
         asked = random.sample(facts, count)
-        prompt = PROMPTS[chosen.prompt].format(asked=" ; ".join(map(name_fact, asked)))
+        prompt = PROMPTS[chosen.prompt].format(asked=" ; ".join(map(name_fact, asked)), rule=RULES[chosen.rule])
         payload = {"asked": [list(fact) for fact in asked], "split": split, "world": world}
         return (text_message("user", prompt),), payload
 
@@ -82,17 +81,17 @@ class Report(GeneratedFamily[ReportArguments]):
     def _build_scene(self, split: Split, number: int) -> _Scene:
         seed = derive_seed(self._chosen.seed, "report world", split, number)
         world = build_world(seed, split, self._chosen.num_entities, self._chosen.num_words)
-        library = write_library(world, seed, self._chosen)
+        library = write_library(world, seed, self._chosen, self._chosen.rule)
         return _Scene(library=library, retriever=WordRetriever(library.passages()))
 
     def policies(self) -> Mapping[str, ScriptedPolicy]:
         """Return "oracle", "random", "naive" and the attackers, who change the oracle's report."""
-        opens = self._chosen.show == "title"
-        oracle = CitingPolicy(care=1.0, resolves=True, opens=opens)
+        rule, opens = self._chosen.rule, self._chosen.show == "title"
+        oracle = CitingPolicy(care=1.0, resolves=rule, opens=opens)
         return {
             "oracle": oracle,
             "random": RandomPolicy(),
-            "naive": CitingPolicy(care=self._chosen.naive_care, resolves=False, opens=opens),
+            "naive": CitingPolicy(care=self._chosen.naive_care, resolves=None, opens=opens),
             **{name: Attacker(oracle, change) for name, change in ATTACKS.items()},
         }
 
@@ -106,4 +105,6 @@ class Report(GeneratedFamily[ReportArguments]):
             return show_pages([(page.id, page.text) for page in found]) or NOTHING_FOUND
 
         yield from (message.text for message in task.prompt)
-        yield from write_search(CitingPolicy(care=1.0, resolves=True, opens=False), task, task.prompt, search)
+        yield from write_search(
+            CitingPolicy(care=1.0, resolves=self._chosen.rule, opens=False), task, task.prompt, search
+        )

@@ -65,8 +65,22 @@ async def judge_report(
 
     `shown` are the passages that the episode retrieved, by id; `question` is what was asked, and a claim that only
     repeats it is unasked. Raises as `EpisodeJudges.ask`: without a verdict there is no ledger."""
+    return await judge_claims(
+        read_claims(report), to_passages(shown), support, expected=expected, question=question, limits=limits
+    )
+
+
+async def judge_claims(
+    claims: Sequence[Claim],
+    passages: Mapping[str, Passage],
+    support: JudgedSupport,
+    *,
+    expected: int,
+    question: str = "",
+    limits: Limits | None = None,
+) -> Ledger:
+    """Return the ledger of claims that are read already; otherwise as `judge_report`."""
     limits = limits or Limits()
-    claims, passages = read_claims(report), to_passages(shown)
     said = await support.ask_all(claims, passages, limits)
     return build_ledger(
         claims,

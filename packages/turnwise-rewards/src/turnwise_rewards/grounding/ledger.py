@@ -224,9 +224,9 @@ def build_ledger(
     for at, claim in enumerate(claims):
         has = {
             Stated.UNREAD: 0 < limits.max_claims <= at,
+            Stated.COPIED: _copies(words[at], texts, limits.max_copied_words),
             Stated.UNASKED: contains_words(asked, words[at]) if answers is None else told[at] is None,
             Stated.CONTESTED: at in contested,
-            Stated.COPIED: _copies(words[at], texts, limits.max_copied_words),
             Stated.UNCITED: not claim.citations,
             Stated.UNSUPPORTED: all(outcome is not Cited.SUPPORTED for _, outcome in cited[at]),
         }

@@ -14,11 +14,12 @@ from turnwise.environments.search_qa.world import MIN_ENTITIES
 from turnwise_rewards.grounding.reward import GroundingWeights
 
 SearchSwitch = Literal["on", "off", "shuffled"]
+Rule = Literal["later", "trusted"]
 Measure = Literal["all", "citations", "answers", "contradictions"]
 
 
-class ReportArguments(FamilyArguments):
-    """Reports on a few facts, each with the page that says so."""
+class PagesArguments(FamilyArguments):
+    """The pages of a world, and what a search shows of them."""
 
     num_entities: int = Field(40, ge=MIN_ENTITIES, le=1_000)
     """Entities per world."""
@@ -28,15 +29,11 @@ class ReportArguments(FamilyArguments):
     """Number of words used from each list of which names are made."""
     num_phrasings: int = Field(1, ge=1, le=NUM_PHRASINGS)
     """How many phrasings of a fact are used."""
-    min_claims: int = Field(3, ge=1, le=20)
-    """Fewest facts asked for."""
-    max_claims: int = Field(5, ge=1, le=20)
-    """Most facts asked for."""
     contradictions: Share = 0.2
-    """Probability with which a second page says something else about a fact: the later page is right and, of two of
-    the same year, the one of the more reliable source."""
+    """Probability with which a second page says something else about a fact: one of the two is right, by `rule`."""
     same_year: Share = 0.25
-    """Share of the contradictions whose pages are of the same year."""
+    """Share of the contradictions that the rule's first criterion does not settle: two pages of the same year or, under
+    the rule "trusted", of the same kind of source."""
     num_years: int = Field(30, ge=2, le=100)
     """Number of different years."""
     top_k: int = Field(3, ge=1, le=100)
@@ -44,11 +41,23 @@ class ReportArguments(FamilyArguments):
     show: Literal["text", "title"] = "text"
     """What a search shows of a page besides its id: its text, or only its title; the tool `open` then shows the
     text."""
-    prompt: Literal["short", "full"] = "full"
-    """"full" explains tools, rule and form of the report; "short" only names the facts."""
     search: SearchSwitch = "on"
     """"on", or a control that must fail: "off" finds nothing, "shuffled" shows under every id a page about something
     else."""
+
+
+class ReportArguments(PagesArguments):
+    """Reports on a few facts, each with the page that says so."""
+
+    rule: Rule = "later"
+    """Which of two pages that disagree is right: "later", or "trusted", the one of the more reliable source; the other
+    criterion decides where the first does not."""
+    min_claims: int = Field(3, ge=1, le=20)
+    """Fewest facts asked for."""
+    max_claims: int = Field(5, ge=1, le=20)
+    """Most facts asked for."""
+    prompt: Literal["short", "full"] = "full"
+    """"full" explains tools, rule and form of the report; "short" only names the facts."""
     weights: GroundingWeights = GroundingWeights()
     """Weights of the reward."""
     measure: Measure = "all"

@@ -15,11 +15,16 @@ from turnwise.core.types import Message
 from turnwise.environments.search_qa.corpus import Passage, read_fact, state
 from turnwise.environments.search_qa.wordings import Style
 from turnwise.environments.search_qa.world import RELATIONS, Fact, World
-from turnwise_rewards.grounding.world.arguments import ReportArguments
+from turnwise_rewards.grounding.world.arguments import PagesArguments, Rule
 
 SOURCES = {"register": 2, "newspaper": 1, "rumour": 0}
 """Kinds of sources with their reliability."""
 FIRST_YEAR = 1970
+RULES: dict[Rule, str] = {
+    "later": "the later one is right and, of two of the same year, a register before a newspaper before a rumour",
+    "trusted": "a register is right before a newspaper before a rumour and, of two of the same kind, the later one",
+}
+"""What a task says about pages that disagree."""
 _LINE = re.compile(r"(?P<year>\d{4}) (?P<source>\w+) : (?P<statement>.+)")
 
 
@@ -39,7 +44,7 @@ class Page:
 
     @property
     def rank(self) -> tuple[int, int]:
-        """Of two pages that contradict each other, the one with the higher rank is right."""
+        """Year and reliability, as `order_rank` takes them."""
         return self.year, SOURCES[self.source]
 
 
@@ -59,8 +64,15 @@ class Library:
         return tuple(Passage(page.id, page.fact[1], page.text) for page in self.pages)
 
 
-def write_library(world: World, seed: int, chosen: ReportArguments) -> Library:
-    """Write a page for every fact of a world, and a second, worse one for a share of them. Pure."""
+def order_rank(rank: tuple[int, int], rule: Rule) -> tuple[int, int]:
+    """Return year and reliability in the order in which the rule compares them: of two pages that contradict each other
+    the higher one is right."""
+    year, reliability = rank
+    return (year, reliability) if rule == "later" else (reliability, year)
+
+
+def write_library(world: World, seed: int, chosen: PagesArguments, rule: Rule) -> Library:
+    """Write a page for every fact of a world, and for a share of them a second one that is worse by the rule. Pure."""
     random = rng(seed, "pages")
     style = Style(num_phrasings=chosen.num_phrasings)
     drafts: list[tuple[Fact, str, int, str]] = []
@@ -72,7 +84,7 @@ def write_library(world: World, seed: int, chosen: ReportArguments) -> Library:
         others = [name for name in by_type[RELATIONS[fact[0]][1]] if name not in (value, fact[1])]
         if others and random.random() < chosen.contradictions:
             disputed.add(fact)
-            better, worse = _draw_pair(random, chosen)
+            better, worse = _draw_pair(random, chosen, rule)
             drafts += [(fact, value, *better), (fact, random.choice(others), *worse)]
         else:
             drafts.append((fact, value, _draw_year(random, chosen), random.choice(list(SOURCES))))
@@ -131,16 +143,17 @@ def list_shown(messages: Sequence[Message]) -> list[Shown]:
     return shown
 
 
-def _draw_year(random: Random, chosen: ReportArguments) -> int:
+def _draw_year(random: Random, chosen: PagesArguments) -> int:
     return FIRST_YEAR + random.randrange(chosen.num_years)
 
 
-def _draw_pair(random: Random, chosen: ReportArguments) -> tuple[tuple[int, str], tuple[int, str]]:
+def _draw_pair(random: Random, chosen: PagesArguments, rule: Rule) -> tuple[tuple[int, str], tuple[int, str]]:
     """Draw year and source of the right page, and of the wrong one."""
     sources = list(SOURCES)
-    if random.random() < chosen.same_year:
+    if (random.random() < chosen.same_year) == (rule == "later"):
         year = _draw_year(random, chosen)
         first, second = sorted(random.sample(sources, 2), key=lambda name: -SOURCES[name])
-        return (year, first), (year, second)
+        return (year, first), (year if rule == "later" else _draw_year(random, chosen), second)
     late, early = sorted(random.sample(range(chosen.num_years), 2), reverse=True)
-    return (FIRST_YEAR + late, random.choice(sources)), (FIRST_YEAR + early, random.choice(sources))
+    source = random.choice(sources)
+    return (FIRST_YEAR + late, source), (FIRST_YEAR + early, source if rule == "trusted" else random.choice(sources))

@@ -4,14 +4,15 @@ that does anything."""
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from random import Random
 
 from turnwise.core.types import Message, Task, ToolCall
 from turnwise.environments.replies import answer_message
 from turnwise.environments.search_qa.policies import search_message
 from turnwise.environments.search_qa.world import RELATIONS, Fact
-from turnwise_rewards.grounding.world.pages import Shown, list_shown
+from turnwise_rewards.grounding.world.arguments import Rule
+from turnwise_rewards.grounding.world.pages import Shown, list_shown, order_rank
 from turnwise_rewards.grounding.world.reports import asked_facts, name_fact, write_line, write_report
 
 
@@ -19,11 +20,11 @@ class CitingPolicy:
     """Searches for each fact in turn, then reports what it read.
 
     With probability `care` a claim cites the page that it was read from, otherwise the last page that any tool showed,
-    whatever that says. Of two pages that disagree it believes the better one if it `resolves`, otherwise either. It
-    `opens` the pages that a search names if searches show titles only.
+    whatever that says. Of two pages that disagree it believes the better one by the rule `resolves`, either if it is
+    None. It `opens` the pages that a search names if searches show titles only.
     """
 
-    def __init__(self, *, care: float, resolves: bool, opens: bool) -> None:
+    def __init__(self, *, care: float, resolves: Rule | None, opens: bool) -> None:
         self._care, self._resolves, self._opens = care, resolves, opens
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
@@ -52,10 +53,17 @@ class CitingPolicy:
             contents = [(page.id, page.content) for page in shown]
             about = {name: page for name, page in contents if page is not None and page[1] == fact}
             if about:
-                best = max(about, key=lambda name: about[name][0]) if self._resolves else rng.choice(list(about))
+                best = choose_page(about, self._resolves, rng)
                 cited = best if rng.random() < self._care else shown[-1].id
                 lines.append(write_line(fact, about[best][2], [cited]))
         return lines
+
+
+def choose_page(about: Mapping[str, tuple[tuple[int, int], Fact, str]], rule: Rule | None, rng: Random) -> str:
+    """Return the id of the page that is right by the rule; without a rule, of any."""
+    if rule is None:
+        return rng.choice(list(about))
+    return max(about, key=lambda name: order_rank(about[name][0], rule))
 
 
 class RandomPolicy:

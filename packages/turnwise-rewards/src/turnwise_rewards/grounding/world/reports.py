@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from turnwise.core.types import Task
 from turnwise.environments.search_qa.world import RELATIONS, Fact
 from turnwise_rewards.grounding.claims import Claim, read_claims
-from turnwise_rewards.grounding.ledger import Ledger, Support, build_ledger
+from turnwise_rewards.grounding.ledger import NO_LIMITS, Ledger, Limits, Support, build_ledger
 from turnwise_rewards.grounding.passages import Passage
 from turnwise_rewards.grounding.world.pages import read_page
 
@@ -62,15 +62,27 @@ def write_ledger(
     report: str, passages: Mapping[str, Passage], asked: Sequence[Fact], truth: Mapping[Fact, str]
 ) -> Ledger:
     """Return the ledger of a report on these facts, given what its episode was shown and what the best pages say."""
+    return hold_claims(read_claims(report), passages, asked, truth)
+
+
+def hold_claims(
+    claims: Sequence[Claim],
+    passages: Mapping[str, Passage],
+    asked: Sequence[Fact],
+    truth: Mapping[Fact, str],
+    limits: Limits = NO_LIMITS,
+) -> Ledger:
+    """Return the ledger of claims on these facts."""
 
     def answers(claim: Claim) -> tuple[str, str] | None:
         stated = read_line(claim.text)
         return (name_fact(stated[0]), stated[1]) if stated and stated[0] in asked else None
 
     return build_ledger(
-        read_claims(report),
+        claims,
         passages,
         lambda claim, passage: check_claim(claim, passage, truth),
         expected=len(asked),
         answers=answers,
+        limits=limits,
     )

@@ -1,0 +1,1 @@
+"""How an episode at the desk proceeds: led by the environment, or by the agent."""

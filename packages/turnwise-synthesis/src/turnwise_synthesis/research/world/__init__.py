@@ -1,0 +1,1 @@
+"""Research on generated pages, whose truth is known: every citation is checked exactly."""
