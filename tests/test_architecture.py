@@ -32,6 +32,7 @@ FLOORS = {
     **dict.fromkeys(["config", "algorithms", "hosts", "rendering", "store", "pictures", SIBLING], 1),
     **dict.fromkeys(["models", "tools", "rewards", "questions", "batching", "serving", "gateway"], 2),
     **dict.fromkeys(["environments", "engines", "judging", "rollout", "training", "credit", "sync"], 3),
+    "curriculum": 3,
     **dict.fromkeys(["learning", "evaluation", "audit", "reporting", "exchange", "remote", "forecast"], 4),
     **dict.fromkeys(["pipeline", "testing"], 5),
     "building": 6,

@@ -12,6 +12,7 @@ CHECKS: Mapping[str, tuple[str, str]] = {
     "files": ("groups", "every finished group and step is stored completely"),
     "data": ("files", "the data files for tasks are unchanged since the start, or were accepted"),
     "journal": ("draws", "each draw was trained in one step, was dropped for one reason, waits or is open"),
+    "curriculum": ("draws", "from the results stored before, the sampler draws the same tasks again"),
     "masks": ("tokens", "each token belongs to one turn, and its mask follows from its author"),
     "turns": ("trajectories", "turns form a tree in time, every observation was answered, records are consistent"),
     "groups": ("groups", "members are complete and unique, and share one task"),

@@ -15,6 +15,7 @@ from turnwise.config.rewards import RewardSection
 from turnwise.core.pictures import Pictures
 from turnwise.core.protocols import EnvironmentFamily, Renderer
 from turnwise.core.types import Sample
+from turnwise.curriculum.curriculum import Curriculum
 from turnwise.store.data_files import FileRecord
 
 
@@ -78,5 +79,9 @@ class AuditMaterials:
     """Maximum number of versions by which a trained token may be older than the weights."""
     cuts_late: bool
     """Whether a group may train without members that came late."""
+    build_curriculum: Callable[[], Curriculum | None] = lambda: None
+    """Builds the curriculum as it was at the start of the run; it returns None if tasks were drawn in order."""
+    first_task: int = 0
+    """Index of the first task of the training split that RL may draw."""
     data_files: Sequence[FileRecord] = ()
     """The files that its tasks come from, in their present state."""
