@@ -53,6 +53,7 @@ FLOORS = {
     "turnwise_adapters/verl_tool": 3,
     **{f"turnwise_rewards/{name}": 3 for name in ("unlabelled", "shaping", "grounding", "ranked")},
     "turnwise_rewards/reward_models": 4,
+    "turnwise_synthesis/failures": 4,
     "turnwise_rewards/redteam": 5,
     **{
         f"{name}/runs": 7 for name in ("turnwise_worlds", "turnwise_adapters", "turnwise_rewards", "turnwise_synthesis")

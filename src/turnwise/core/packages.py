@@ -106,6 +106,8 @@ OFFERED: dict[str, dict[str, tuple[str, ...]]] = {
         "turnwise.recipes": ("grounding", "redteam", "reward_models", "shaping", "unlabelled"),
     },
     "turnwise-synthesis": {
+        "turnwise.environments": ("near_failures",),
+        "turnwise.commands": ("failures",),
         "turnwise.recipes": (),
     },
 }

@@ -14,6 +14,7 @@ from turnwise.core.errors import ConfigError, DataError
 from turnwise.core.protocols import Split
 from turnwise.core.types import Task, text_message
 from turnwise.curriculum.sampler import Choice, OfferedTasks, TaskResult
+from turnwise.store.groups import GroupStore
 
 SAMPLERS: dict[str, dict[str, Any]] = {
     "uniform": {},
@@ -46,8 +47,8 @@ class KindFamily(WorldFamily):
         return Task(environment="world", prompt=prompt, payload={"index": index, "kind": kind})
 
 
-def make_world(path: Path, sampler: str, *, family: Any = None, **sections: dict[str, Any]) -> World:
-    curriculum = {"sampler": sampler, "options": SAMPLERS.get(sampler, {})}
+def make_world(path: Path, sampler: str, *, family: Any = None, by: str = "kind", **sections: dict[str, Any]) -> World:
+    curriculum = {"sampler": sampler, "by": by, "options": SAMPLERS.get(sampler, {})}
     config = make_config(curriculum=curriculum, **{"train": {"steps": 6}, **sections})
     return World(path=path, config=config, family=family or KindFamily())
 
@@ -215,3 +216,37 @@ def test_refills_by_value_are_drawn_beside_a_curriculum(tmp_path: Path) -> None:
     pools = Counter(pool for _, pool in list_opened(world))
     assert pools["refill"]
     assert check_audit(world) == pools.total() - pools["refill"]
+
+
+def test_a_checkpoint_where_a_pass_ends_repeats_and_skips_nothing(tmp_path: Path) -> None:
+    # Four tasks are two steps; the checkpoint is written between two passes.
+    whole = make_world(tmp_path / "whole", "uniform", by="nothing", family=KindFamily(num_tasks=4))
+    whole.live()
+    world = make_world(tmp_path / "run", "uniform", by="nothing", family=KindFamily(num_tasks=4))
+    save, done = GroupStore.pack, 0
+
+    def stop(self: GroupStore, find_settled: Any) -> None:
+        nonlocal done
+        save(self, find_settled)
+        done += 1
+        if done == 2:  # the one of the start is the first
+            raise Crash
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(GroupStore, "pack", stop)
+        with pytest.raises(Crash):
+            world.live()
+    assert len(list_opened(world)) == 4
+    world.live()
+    assert list_opened(world) == list_opened(whole)
+    for start in (0, 4, 8):
+        assert sorted(task for task, _ in list_opened(world)[start : start + 4]) == [0, 1, 2, 3]
+
+
+def test_tasks_that_nobody_solves_leave_a_run_that_ends(tmp_path: Path) -> None:
+    dynamic = {"dynamic_sampling": {"metric": "reward", "max_batches": 2}}
+    world = make_world(tmp_path / "run", "difficulty", family=KindFamily(success=0.0), rollout=dynamic)
+    world.live()
+    assert all(draws == () for draws in world.journal.taken.values())
+    assert Counter(pool for _, pool in list_opened(world)).keys() == {"new", "hard"}
+    check_audit(world)
