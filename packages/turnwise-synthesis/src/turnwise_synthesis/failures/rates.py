@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from turnwise.core.errors import DataError
@@ -71,19 +71,15 @@ def measure_groups(
         if any(value < 1 for value in values):
             failed.setdefault(kind, {}).setdefault(group.task.id, []).extend(values)
     return [
-        KindRate(
-            kind=kind,
-            solved=sum(values),
-            attempts=len(values),
-            failed=tuple(
-                sorted(tasks, key=lambda task: (sum(tasks[task]) / len(tasks[task]), task))
-                if (tasks := failed.get(kind))
-                else ()
-            ),
-        )
+        KindRate(kind=kind, solved=sum(values), attempts=len(values), failed=_sort_failed(failed.get(kind, {})))
         for kind, values in sorted(earned.items())
         if values
     ]
+
+
+def _sort_failed(earned: Mapping[str, Sequence[float]]) -> tuple[str, ...]:
+    """Return the names of tasks, the least solved first."""
+    return tuple(sorted(earned, key=lambda task: (sum(earned[task]) / len(earned[task]), task)))
 
 
 def choose_targets(rates: Sequence[KindRate], *, low: float, high: float, min_attempts: int) -> Targets:
