@@ -31,6 +31,7 @@ from turnwise.audit.audit import AuditReport, run_audit
 from turnwise.audit.materials import AuditMaterials
 from turnwise.audit.pictures import FixedPictures
 from turnwise.building.audited import read_audit_settings
+from turnwise.building.curriculum import build_curriculum
 from turnwise.config.load import dump_resolved
 from turnwise.config.roles import list_learners
 from turnwise.config.run import RunConfig
@@ -65,6 +66,7 @@ from turnwise.rollout.past import SnapshotPool
 from turnwise.runs.build import NamedLearner, System
 from turnwise.runs.data_files import list_data_files
 from turnwise.runs.roles import bind_roles, read_bindings
+from turnwise.runs.sft import first_rl_task
 from turnwise.runs.train import Run
 from turnwise.store.checkpoint_folder import policy_folder
 from turnwise.store.journal import JournalState, read_journal
@@ -489,6 +491,8 @@ class World:
             num_started=config.rollout.group_size + config.schedule.overdraw,
             max_staleness=config.schedule.max_staleness,
             cuts_late=config.schedule.late == "cut",
+            build_curriculum=lambda: build_curriculum(config),
+            first_task=first_rl_task(config),
         )
         return run_audit(self.path, materials, replay_tools=True)
 

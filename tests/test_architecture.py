@@ -35,6 +35,7 @@ FLOORS = {
     **dict.fromkeys(["config", "algorithms", "hosts", "rendering", "store", "pictures", SIBLING], 1),
     **dict.fromkeys(["models", "tools", "rewards", "questions", "batching", "serving", "gateway"], 2),
     **dict.fromkeys(["environments", "engines", "judging", "rollout", "training", "credit", "sync"], 3),
+    "curriculum": 3,
     **dict.fromkeys(["learning", "evaluation", "audit", "reporting", "exchange", "remote", "forecast"], 4),
     **dict.fromkeys(["pipeline", "testing"], 5),
     "building": 6,
@@ -55,6 +56,7 @@ FLOORS = {
     "turnwise_adapters/verl_tool": 3,
     **{f"turnwise_rewards/{name}": 3 for name in ("unlabelled", "shaping", "grounding", "ranked")},
     "turnwise_rewards/reward_models": 4,
+    "turnwise_synthesis/failures": 4,
     "turnwise_rewards/redteam": 5,
     "turnwise_synthesis/research": 4,
     **{

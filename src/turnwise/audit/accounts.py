@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from turnwise.audit.breaches import Breach
@@ -72,6 +73,8 @@ def _find_difference(journal: JournalState, record: DrawRecord, account: GroupAc
         return (
             f"the journal has it {fate} by step {record.step}, the ledger has it {account.fate} by step {account.step}"
         )
+    if account.pool != record.pool:
+        return f"the journal has it drawn for {record.pool!r}, the ledger for {account.pool!r}"
     if account.start_version != record.version:
         return f"the journal opened it under version {record.version}, the ledger says {account.start_version}"
     if record.fate == "taken":
@@ -138,7 +141,7 @@ def _check_dropped(account: GroupAccount, group: TrajectoryGroup) -> list[Breach
         recomputed = account_dropped(group, account.fate, step=account.step, version=account.version)  # type: ignore[arg-type]
     except LedgerError as cause:
         return [Breach(check="ledger", step=account.step, trajectory=cause.trajectory, text=str(cause))]
-    if recomputed == account:
+    if replace(recomputed, pool=account.pool) == account:
         return []
     text = (
         f"the ledger has {account.sampled} sampled tokens dropped as {account.dropped}, the store gives "

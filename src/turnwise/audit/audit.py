@@ -25,6 +25,7 @@ from turnwise.audit.accounts import (
 from turnwise.audit.breaches import CHECKS, Breach, Tallies, Tally
 from turnwise.audit.checkpoints import check_checkpoints
 from turnwise.audit.documents import check_documents
+from turnwise.audit.draws import DrawCheck
 from turnwise.audit.logprobs import LogprobCheck
 from turnwise.audit.materials import AuditMaterials
 from turnwise.audit.opinions import ask_opinions
@@ -49,9 +50,9 @@ from turnwise.store.advantages import load_advantages
 from turnwise.store.checkpoint_folder import list_checkpoints
 from turnwise.store.data_files import compare_taught, find_changes, list_used, read_records
 from turnwise.store.groups import GroupStore, digest_files
-from turnwise.store.journal import DrawRecord, JournalState, read_journal
+from turnwise.store.journal import JOURNAL, DrawRecord, JournalState, read_journal
 from turnwise.store.ledger import GroupAccount, load_accounts
-from turnwise.store.run_folder import RunFolder
+from turnwise.store.run_folder import RunFolder, read_lines
 from turnwise.store.trajectories import build_groups, list_placed, parse_arrays, parse_rows
 
 MAX_OPEN = 32
@@ -143,6 +144,7 @@ class _Audit:
         journal = self._journal
         if journal is not None:
             self._check_journal(journal)
+            self._check_draws(journal)
             for step, records in self._list_batches(journal):
                 self._check_batch(step, records)
             self._tallies.take(check_tasks(self._task_ids, journal.draws))
@@ -217,6 +219,21 @@ class _Audit:
                 self._breach("journal", f"the store has a group of draw {draw}, which the journal never opened")
         silent = [r for r in journal.dropped if r.digest is None]
         self._tallies.skip("journal", "draws that were dropped before anything of them was stored", len(silent))
+
+    def _check_draws(self, journal: JournalState) -> None:
+        """Let the recipe's sampler choose every task again."""
+        curriculum = self._materials.build_curriculum()
+        if curriculum is None:
+            self._tallies.skip("curriculum", "draws in the order of the split", len(journal.draws))
+            return
+        check = DrawCheck(
+            curriculum,
+            self._materials.family,
+            self._store.load,
+            self._tallies,
+            first_task=self._materials.first_task,
+        )
+        check.run(read_lines(self._run / JOURNAL))
 
     def _list_batches(self, journal: JournalState) -> Iterator[tuple[int | None, list[DrawRecord]]]:
         """Check the finished groups: those of each finished step in the order in which they trained, then all

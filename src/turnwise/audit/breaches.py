@@ -16,6 +16,7 @@ CHECKS: Mapping[str, tuple[str, str]] = {
         "continual pre-training took the documents in its seed's order, and trained each token once per pass",
     ),
     "journal": ("draws", "each draw was trained in one step, was dropped for one reason, waits or is open"),
+    "curriculum": ("draws", "from the results stored before, the sampler draws the same tasks again"),
     "masks": ("tokens", "each token belongs to one turn, and its mask follows from its author"),
     "turns": ("trajectories", "turns form a tree in time, every observation was answered, records are consistent"),
     "groups": ("groups", "members are complete and unique, and share one task"),

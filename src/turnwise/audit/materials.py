@@ -16,6 +16,7 @@ from turnwise.config.rewards import RewardSection
 from turnwise.core.pictures import Pictures
 from turnwise.core.protocols import EnvironmentFamily, Renderer
 from turnwise.core.types import Sample
+from turnwise.curriculum.curriculum import Curriculum
 from turnwise.store.data_files import FileRecord
 
 
@@ -81,5 +82,9 @@ class AuditMaterials:
     """Whether a group may train without members that came late."""
     documents: AuditedDocuments | None = None
     """The documents of continual pre-training; None for a recipe without it."""
+    build_curriculum: Callable[[], Curriculum | None] = lambda: None
+    """Builds the curriculum as it was at the start of the run; it returns None if tasks were drawn in order."""
+    first_task: int = 0
+    """Index of the first task of the training split that RL may draw."""
     data_files: Sequence[FileRecord] = ()
     """The files that its tasks come from, in their present state."""

@@ -12,6 +12,7 @@ from turnwise.algorithms.losses.table import LOSSES
 from turnwise.building.copies import list_copies
 from turnwise.building.correction import ResolvedCorrection, resolve_correction
 from turnwise.building.credit import RecipeCredit, check_critic, find_credit, read_penalty
+from turnwise.building.curriculum import build_curriculum
 from turnwise.building.losses import RecipeLoss, find_loss
 from turnwise.config.engine_kinds.kind import EngineKind
 from turnwise.config.engine_kinds.table import find_engine_kind
@@ -75,6 +76,7 @@ def resolve(config: RunConfig) -> Resolved:
     credit = find_credit(config.credit) if algorithm.has_credit else None
     loss = find_loss(config.loss) if algorithm.has_credit else None
     config = _name_methods(config, credit, loss)
+    build_curriculum(config)
     if credit is not None:
         check_critic(credit.method, config.critic)
     annotators = credit.method.annotators if credit is not None else ()

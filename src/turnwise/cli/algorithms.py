@@ -1,4 +1,4 @@
-"""`turnwise algorithms`: list every credit method and loss, and explain why a trajectory was credited as it was."""
+"""`turnwise algorithms`: list credit methods, losses and samplers, and explain the credit of a trajectory."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from turnwise.algorithms.credit import CreditMethod
     from turnwise.algorithms.losses.method import LossMethod
     from turnwise.audit.explain import Explanation, TurnCredit
+    from turnwise.curriculum.sampler import SamplerKind
 
 app = typer.Typer(
-    help="List credit methods and losses; explain the credit of a trajectory.", invoke_without_command=True
+    help="List credit methods, losses and samplers; explain the credit of a trajectory.", invoke_without_command=True
 )
 
 REPLY_COLUMNS = 100
@@ -29,8 +30,8 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 @app.callback()
 def table(context: typer.Context, as_json: JsonOption = False) -> None:
-    """List every credit method (`credit.method`) and loss (`loss.method`) with its options and aliases, those of
-    installed packages too."""
+    """List every credit method (`credit.method`), loss (`loss.method`) and sampler of tasks (`curriculum.sampler`) with
+    its options and aliases, those of installed packages too."""
     if context.invoked_subcommand is not None:
         return
     rows = read_tables()
@@ -42,7 +43,7 @@ def table(context: typer.Context, as_json: JsonOption = False) -> None:
 
 
 def read_tables() -> dict[str, list[dict[str, Any]]]:
-    """The tables as plain data, `credit` and `loss`: built-in rows, then those that installed packages offer."""
+    """The tables as plain data, `credit`, `loss` and `curriculum`: built-in rows, then what packages offer."""
     from turnwise.algorithms.credit_table import CREDIT_METHODS
     from turnwise.algorithms.losses.table import LOSSES
     from turnwise.building.credit import GROUP as CREDIT_GROUP
@@ -51,6 +52,8 @@ def read_tables() -> dict[str, list[dict[str, Any]]]:
     from turnwise.building.losses import find_loss
     from turnwise.config.credit import CreditSection
     from turnwise.config.loss import LossSection
+    from turnwise.curriculum.table import GROUP as SAMPLER_GROUP
+    from turnwise.curriculum.table import SAMPLERS, find_sampler
 
     credit = [_describe_credit(method, "built in") for method in CREDIT_METHODS.values()]
     loss = [_describe_loss(method, "built in") for method in LOSSES.values()]
@@ -60,7 +63,9 @@ def read_tables() -> dict[str, list[dict[str, Any]]]:
     loss += _read_offers(
         LOSS_GROUP, lambda name, of: _describe_loss(find_loss(LossSection(method=name)).method, of), "does"
     )
-    return {"credit": credit, "loss": loss}
+    curriculum = [_describe_sampler(kind, "built in") for kind in SAMPLERS.values()]
+    curriculum += _read_offers(SAMPLER_GROUP, lambda name, of: _describe_sampler(find_sampler(name), of), "draws")
+    return {"credit": credit, "loss": loss, "curriculum": curriculum}
 
 
 def _describe_credit(method: CreditMethod, source: str) -> dict[str, Any]:
@@ -91,6 +96,21 @@ def _describe_loss(method: LossMethod, source: str) -> dict[str, Any]:
         "options": dict(method.defaults),
         "aggregation": method.default_aggregation,
         "ratio to": method.anchor,
+    }
+
+
+def _describe_sampler(kind: SamplerKind, source: str) -> dict[str, Any]:
+    return {
+        "name": kind.name,
+        "of": source,
+        "draws": kind.summary,
+        "formula": kind.formula,
+        "paper": kind.paper,
+        "options": {
+            name: field.get_default(call_default_factory=True)
+            for name, field in kind.options.model_fields.items()
+            if not field.is_required()
+        },
     }
 
 
@@ -128,7 +148,8 @@ def _show_table(title: str, rows: list[dict[str, Any]]) -> None:
 
     from turnwise.reporting.console import print_table
 
-    shown = Table(title=f"{title}.method", title_justify="left", show_lines=True)
+    option = "sampler" if title == "curriculum" else "method"
+    shown = Table(title=f"{title}.{option}", title_justify="left", show_lines=True)
     for column in rows[0]:
         shown.add_column(column, overflow="fold", no_wrap=column == "name", ratio=3 if column == "formula" else None)
     for row in rows:

@@ -103,6 +103,7 @@ def list_rows() -> list[Option]:
     from turnwise.config.engine_kinds.table import ENGINE_KINDS
     from turnwise.config.options import describe_free_options, describe_options
     from turnwise.config.run import RunConfig
+    from turnwise.curriculum.table import SAMPLERS
 
     rows = []
     for row in describe_options(RunConfig):
@@ -111,6 +112,11 @@ def list_rows() -> list[Option]:
             for kind in ENGINE_KINDS.values():
                 if kind.options is not None:
                     rows += describe_options(kind.options, "engine.options.", of=f"engine.kind={kind.name!r}")
+        elif row.name == "curriculum.options":
+            for sampler in SAMPLERS.values():
+                rows += describe_options(
+                    sampler.options, "curriculum.options.", of=f"curriculum.sampler={sampler.name!r}"
+                )
         elif row.name == "credit.options":
             tables = {name: method.defaults for name, method in CREDIT_METHODS.items()}
             rows += describe_free_options(tables, "credit.options.", of="credit.method")
@@ -160,6 +166,10 @@ def _describe(row: Option, *, whole: bool) -> str:
 
 
 def _indent(head: str, text: str) -> str:
-    return head + "\n" + textwrap.fill(
-        text, WIDTH, initial_indent="    ", subsequent_indent="    ", break_on_hyphens=False, break_long_words=False
+    return (
+        head
+        + "\n"
+        + textwrap.fill(
+            text, WIDTH, initial_indent="    ", subsequent_indent="    ", break_on_hyphens=False, break_long_words=False
+        )
     )

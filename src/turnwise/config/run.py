@@ -8,6 +8,7 @@ from pydantic import Field, field_validator
 
 from turnwise.config.annotators import AnnotatorSection
 from turnwise.config.credit import CreditSection, CriticSection
+from turnwise.config.curriculum import CurriculumSection
 from turnwise.config.engine import EngineSection
 from turnwise.config.environment import EnvironmentSection
 from turnwise.config.evaluate import EvaluateSection, ReportSection
@@ -78,6 +79,7 @@ class RunConfig(Section):
     """What is measured on finished trajectories for credit, by name, besides what `credit.method` asks for."""
     engine: EngineSection = EngineSection()
     rollout: RolloutSection = RolloutSection()
+    curriculum: CurriculumSection = CurriculumSection()
     schedule: ScheduleSection = ScheduleSection()
     scale: ScaleSection = ScaleSection()
     credit: CreditSection = CreditSection()

@@ -396,6 +396,21 @@ METRICS: dict[str, Definition] = {
     "signal/gateway_reasoning_dropped": Definition(
         "mean", "share", "Share of an agent's requests that left out a reply's reasoning."
     ),
+    "curriculum/unscored_groups": Definition(
+        "sum", "groups", "Groups of which no attempt was scored; they tell a sampler nothing."
+    ),
+    "curriculum/kinds": Definition("mean", "kinds", "Kinds of tasks in a step; more than 20 have no metrics each."),
+    "curriculum/pool_share_POOL": Definition(
+        "mean", "share", "Share of a step's groups, dropped ones included, that were drawn from the pool."
+    ),
+    "curriculum/pool_reward_POOL": Definition(
+        "mean", "reward", "Their mean reward, as curriculum.metric says, over groups with a scored attempt."
+    ),
+    "curriculum/kind_share_KIND": Definition("mean", "share", "Share of a step's groups that are of the kind."),
+    "curriculum/kind_reward_KIND": Definition("mean", "reward", "Their mean reward, as that of a pool."),
+    "curriculum/tasks_POOL": Definition("mean", "tasks", "Tasks that the sampler remembers in the pool."),
+    "curriculum/chance_KIND": Definition("mean", "share", "Chance with which the sampler draws the kind next."),
+    "curriculum/score": Definition("mean", "reward", "Mean score of the archive of the sampler plr."),
     "signal/gateway_queue_seconds": Definition(
         "mean", "s", "Time that a reply to an agent waited for others of its session."
     ),

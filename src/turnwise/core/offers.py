@@ -6,8 +6,8 @@ A package offers a name in an entry-point group, such as `turnwise.losses`:
     soft_clip = "my_package.losses:SOFT_CLIP"
 
 Each group is named where its objects are used: `turnwise.environments`, `turnwise.losses`, `turnwise.credit`,
-`turnwise.annotators`, `turnwise.engines`, `turnwise.judges`, `turnwise.rewards`, `turnwise.commands`,
-`turnwise.report_sections`, `turnwise.task_formats`, `turnwise.recipes`, `turnwise.programs`.
+`turnwise.annotators`, `turnwise.engines`, `turnwise.judges`, `turnwise.rewards`, `turnwise.samplers`,
+`turnwise.commands`, `turnwise.report_sections`, `turnwise.task_formats`, `turnwise.recipes`, `turnwise.programs`.
 """
 
 from __future__ import annotations

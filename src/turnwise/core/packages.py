@@ -106,8 +106,8 @@ OFFERED: dict[str, dict[str, tuple[str, ...]]] = {
         "turnwise.recipes": ("grounding", "redteam", "reward_models", "shaping", "unlabelled"),
     },
     "turnwise-synthesis": {
-        "turnwise.environments": ("research",),
-        "turnwise.commands": ("research", "synthesize"),
+        "turnwise.environments": ("near_failures", "research"),
+        "turnwise.commands": ("failures", "research", "synthesize"),
         "turnwise.recipes": ("pretraining", "research"),
     },
 }

@@ -25,8 +25,9 @@ from turnwise.core.roles import count_members, learns, split_roles
 from turnwise.core.seeds import derive_seed
 from turnwise.core.types import Draw, DropReason, Invalid, TrajectoryGroup
 from turnwise.credit.shaping import read_metric
+from turnwise.curriculum.value import choose_refill
 from turnwise.pipeline.metrics import compute_rollout_metrics
-from turnwise.pipeline.source import Drawn, TaskSource, draw_by_value
+from turnwise.pipeline.source import Drawn, TaskSource
 from turnwise.pipeline.stalls import StallWatch, describe_stall, find_waits
 from turnwise.pipeline.steps import StepTrainer, Taken
 from turnwise.pipeline.utilisation import Utilisation
@@ -179,7 +180,9 @@ class Pipeline:
             if each.opened_version != version:
                 attempt += each.opened_version is not None
                 records.append(
-                    DrawRecord(draw=draw.index, task_index=each.task_index, version=version, attempt=attempt)
+                    DrawRecord(
+                        draw=draw.index, task_index=each.task_index, version=version, attempt=attempt, pool=each.pool
+                    )
                 )
             draws.append(replace(draw, attempt=attempt))
             self._task_indices[draw.index] = each.task_index
@@ -226,7 +229,7 @@ class Pipeline:
             seed = derive_seed(self.settings.seed, "refill", self._taken_step + 1, len(groups))
             indices = [self._task_indices[group.draw.index] for group in groups]
             max_reward = settings.dynamic_sampling.max_reward
-            self._source.repeat(draw_by_value(groups, indices, count, max_reward=max_reward, seed=seed))
+            self._source.repeat(choose_refill(groups, indices, count, max_reward=max_reward, seed=seed))
 
     def _take_batch(self, after_step: AfterStep) -> float | None:
         """Start training if a batch is ready. Otherwise returns the seconds until patience with late groups ends, None
@@ -258,6 +261,7 @@ class Pipeline:
             groups=tuple(self._waiting.pop(draw) for draw in draws),
             dropped=tuple(sorted(self._dropped, key=lambda each: each[0].draw.index)),
         )
+        self._source.settle([*draws, *(group.draw.index for group, _ in self._dropped)])
         self._dropped = []
         self._utilisation.switch_trainer("training")
         if len(self._judged) >= self.settings.tasks_per_step:
@@ -387,7 +391,7 @@ class Pipeline:
         """Report which row has no room for a reply. Raises DataError if there are too many."""
         what = f"{self._source.name(self._task_indices[group.draw.index])}: {group.trajectories[0].error}"
         self._recorder.record(Note(kind="left_out", text=f"left out: {what}"))
-        self._source.count_left_out(what)
+        self._source.leave_out(self._task_indices[group.draw.index], what)
 
     def _drop(self, group: TrajectoryGroup, reason: DropReason) -> None:
         """Drop an outstanding group: it will not train."""
@@ -395,6 +399,8 @@ class Pipeline:
         self._gate.leave(group.draw.index)
         if group.trajectories or group.discarded:
             self._dropped.append((group, reason))
+        else:
+            self._source.settle([group.draw.index])
 
     def _check_failures(self, group: TrajectoryGroup) -> None:
         """Raise EnvironmentFault if too many members failed in the groups finished since the last batch, judged from a

@@ -16,13 +16,14 @@ from turnwise.core.events import Note
 from turnwise.core.metrics import record
 from turnwise.core.protocols import EnvironmentFamily, Recorder, WeightSync
 from turnwise.core.types import Draw, DropReason, Task, TrajectoryGroup
+from turnwise.curriculum.curriculum import DrawnTask
 from turnwise.environments.draws import LeftOut, name_task, try_task
 from turnwise.pipeline.metrics import compute_rollout_metrics
 from turnwise.pipeline.source import Drawn, TaskSource
 from turnwise.pipeline.steps import StepTrainer, Taken
 from turnwise.rollout.gate import AdmissionRule, Gate
 from turnwise.store.groups import GroupStore
-from turnwise.store.journal import DrawRecord, Journal
+from turnwise.store.journal import DrawRecord, Journal, JournalState
 from turnwise.sync.publication import check_receipt
 
 
@@ -54,6 +55,9 @@ async def redo_steps(
     before.
     """
     state = journal.state
+    if steps.curriculum is not None:
+        for record_ in state.draws.values():
+            steps.curriculum.note(record_.draw, DrawnTask(task=record_.task_index, pool=record_.pool))
     for step in sorted(number for number in state.taken if number > steps.step):
         try:
             groups = tuple(store.load(draw, digest=state.draws[draw].digest) for draw in state.taken[step])
@@ -154,8 +158,9 @@ def continue_run(
     source = TaskSource(
         family,
         next_draw=state.next_draw,
-        next_task=max(first_task, state.next_task),
+        next_task=first_task if steps.curriculum is not None else max(first_task, state.next_task),
         leave_out=leave_out,
+        curriculum=steps.curriculum,
         num_left_out=len(state.left_out) + sum(each.reason is DropReason.TOO_LONG for each in state.dropped),
         max_left_out=max_left_out,
     )
@@ -184,7 +189,9 @@ def continue_run(
         draw = Draw(index=record_.draw, task=task, attempt=record_.attempt)
         # The same weights sample the same tokens again; a group that was stored and is lost gets a new name.
         opened_version = -1 if lost else record_.version
-        source.put_back(Drawn(draw=draw, task_index=record_.task_index, opened_version=opened_version))
+        source.put_back(
+            Drawn(draw=draw, task_index=record_.task_index, opened_version=opened_version, pool=record_.pool)
+        )
     while True:
         try:
             gate = Gate(rule, version, {draw: group.version for draw, group in waiting.items()})
@@ -194,7 +201,24 @@ def continue_run(
             del waiting[oldest.draw.index]
             journal.dropped(oldest.draw.index, DropReason.TOO_STALE, step=steps.step + 1)
             dropped.append((oldest, DropReason.TOO_STALE))
+    _recall(source, journal.state, step=steps.step)
     return Continued(gate=gate, source=source, waiting=list(waiting.values()), dropped=dropped)
+
+
+def _recall(source: TaskSource, state: JournalState, *, step: int) -> None:
+    """Tell the source of tasks what was drawn before `step` was done."""
+    source.recall(
+        ((record.draw, DrawnTask(task=record.task_index, pool=record.pool)) for record in state.draws.values()),
+        playing={
+            record.draw
+            for record in state.draws.values()
+            if record.step is None or (record.step > step and record.digest is not None)
+        },
+        left_out=[
+            *state.left_out,
+            *(each.task_index for each in state.dropped if each.reason is DropReason.TOO_LONG),
+        ],
+    )
 
 
 def _try_again(family: EnvironmentFamily, record_: DrawRecord) -> Task | LeftOut:

@@ -15,6 +15,7 @@ from turnwise.core.metrics import Metric, Sum
 from turnwise.core.protocols import Learner, Recorder
 from turnwise.core.roles import learns, split_all, split_roles
 from turnwise.core.types import DropReason, TrajectoryGroup
+from turnwise.curriculum.curriculum import Curriculum
 from turnwise.models.checksums import join_sums
 from turnwise.pipeline.alarms import AlarmWatch, describe_alarms, describe_exceptions, describe_invalid
 from turnwise.pipeline.judge_metrics import DriftWatch
@@ -64,13 +65,16 @@ class StepTrainer:
         recorder: Recorder,
         needs_baseline: bool,
         past: SnapshotPool | None = None,
+        curriculum: Curriculum | None = None,
     ) -> None:
-        """`learners` by name, as in `trainer`; the first learner's name is empty."""
+        """`learners` by name, as in `trainer`; the first learner's name is empty. `curriculum` None: tasks are drawn in
+        order."""
         self.settings = settings
         self.learners = learners
         self.trainer = trainer
         self.failure = failure
         self.past = past
+        self.curriculum = curriculum
         self.needs_baseline = needs_baseline
         """Whether credit compares with a greedy attempt."""
         self.step = 0
@@ -95,6 +99,7 @@ class StepTrainer:
             "credit": self.learners[""].state_dict(),
             **({"credit_of": {name: self.learners[name].state_dict() for name in others}} if others else {}),
             **({} if self.past is None else {"standings": self.past.standings.state_dict()}),
+            **({} if self.curriculum is None else {"curriculum": self.curriculum.state_dict()}),
             **({"judges": judges} if (judges := self._drifts.state_dict()) else {}),
             **({"truth": truth} if (truth := self._truths.state_dict()) else {}),
         }
@@ -107,6 +112,8 @@ class StepTrainer:
             learner.load_state_dict(counters["credit_of"][name] if name else counters["credit"])
         if self.past is not None:
             self.past.standings.load_state_dict(counters["standings"])
+        if self.curriculum is not None:
+            self.curriculum.load_state_dict(counters["curriculum"])
         self._drifts.load_state_dict(counters.get("judges", {}))
         self._truths.load_state_dict(counters.get("truth", {}))
 
@@ -117,6 +124,8 @@ class StepTrainer:
         stay the same but count as a new version; so do those of one of several learners for which there is nothing to
         train. Raises LedgerError or TrainingError with the weights unchanged.
         """
+        # Before anything is awaited: what is drawn from here on knows these results, as the journal's order says.
+        chosen = {} if self.curriculum is None else self.curriculum.observe(taken.step, taken.groups, taken.dropped)
         parts = split_all(taken.groups)
         unused = [(part, reason) for group, reason in taken.dropped for part in split_roles(group)]
         unused += [(part, DropReason.NOT_LEARNING) for part in parts if not learns(part)]
@@ -129,7 +138,7 @@ class StepTrainer:
         trained = [each for name in groups for each in self._account(name, groups[name], assignments[name], taken.step)]
         order = {(part.draw.index, part.role): place for place, part in enumerate(parts)}
         accounts += sorted(trained, key=lambda account: order[account.draw, account.role])
-        append_accounts(self._folder.path, accounts)
+        append_accounts(self._folder.path, self._name_pools(accounts))
         reports = await self.trainer.step({name: each.batch for name, each in assignments.items()})
         for name, learner in self.learners.items():
             if assignments[name].batch.samples:
@@ -144,7 +153,7 @@ class StepTrainer:
             save_advantages(self._folder.path, taken.step, together)
         metrics = name_metrics({name: {**assignments[name].metrics, **reports[name].metrics} for name in reports})
         sums = join_sums({name: report.sums for name, report in reports.items()})
-        return {**metrics, **count_dropped(accounts)}, replace(reports[""], metrics=metrics, sums=sums)
+        return {**metrics, **count_dropped(accounts), **chosen}, replace(reports[""], metrics=metrics, sums=sums)
 
     async def _assign_all(self, groups: Mapping[str, Sequence[TrajectoryGroup]], step: int) -> dict[str, Assignment]:
         """Return every learner's assignment; one that has nothing to train while others have sits the step out.
@@ -205,7 +214,13 @@ class StepTrainer:
             for group, reason in dropped
             for part in split_roles(group)
         ]
-        append_accounts(self._folder.path, accounts)
+        append_accounts(self._folder.path, self._name_pools(accounts))
+
+    def _name_pools(self, accounts: Sequence[GroupAccount]) -> Sequence[GroupAccount]:
+        """Return the accounts with what their draws were for."""
+        if self.curriculum is None:
+            return accounts
+        return [replace(account, pool=self.curriculum.name_pool(account.draw)) for account in accounts]
 
     def record(self, taken: Taken, values: Mapping[str, float]) -> None:
         """Tell the recorders about the step and its problems."""

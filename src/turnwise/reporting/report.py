@@ -13,6 +13,7 @@ from pathlib import Path
 from turnwise import __version__
 from turnwise.config.shown import ShownRecipe, read_shown
 from turnwise.pictures.store import open_pictures
+from turnwise.reporting.curriculum import draw_curriculum
 from turnwise.reporting.examples import Batch, choose_examples, draw_example
 from turnwise.reporting.installed import Reported, draw_installed
 from turnwise.reporting.pictures import PictureDrawer
@@ -50,6 +51,7 @@ def write_report(run: RunFolder) -> Path:
     sections = (
         ("results", "Held-out results", draw_results(summaries)),
         ("curves", "Learning curves", draw_curves(metrics)),
+        ("curriculum", "What was drawn", draw_curriculum(metrics)),
         ("schedule", "Asynchronous training", draw_schedule(metrics) if recipe.max_staleness else ""),
         ("changes", "What changed", _draw_examples(batches, recipe)),
         ("failures", "How trajectories ended", draw_failures(rows_by_label, metrics)),

@@ -62,7 +62,7 @@ SCHEDULE_CHARTS: tuple[tuple[str, str, tuple[tuple[str, str, str], ...]], ...] =
 )  # fmt: skip
 """Drawn for asynchronous runs only, as `CHARTS`."""
 
-OWN_PLACES = frozenset({"rollout", "train", "credit", "schedule", "dropped", "annotate"})
+OWN_PLACES = frozenset({"rollout", "train", "credit", "schedule", "dropped", "annotate", "curriculum"})
 """First parts of metric names that have their own charts, or none; metrics with any other first part are drawn as
 they come."""
 

@@ -14,6 +14,7 @@ from turnwise.audit.documents import AuditedDocuments
 from turnwise.audit.materials import AuditMaterials
 from turnwise.audit.pictures import FixedPictures
 from turnwise.building.audited import read_audit_settings
+from turnwise.building.curriculum import build_curriculum
 from turnwise.building.families import build_family
 from turnwise.building.trainer import build_packing
 from turnwise.config.roles import list_learners
@@ -32,6 +33,7 @@ from turnwise.runs.evaluate import load_run
 from turnwise.runs.layouts import let_see
 from turnwise.runs.pretraining import find_order_seed
 from turnwise.runs.renderer import build_renderer, load_checkpoint_tokenizer, resolve_renderer
+from turnwise.runs.sft import first_rl_task
 from turnwise.store.checkpoint_folder import latest_checkpoint, policy_folder
 from turnwise.training.forward import score_exact, score_logprobs
 
@@ -75,6 +77,8 @@ def build_materials(run: Path, config: RunConfig) -> AuditMaterials:
         num_started=config.rollout.group_size + config.schedule.overdraw,
         max_staleness=config.schedule.max_staleness,
         cuts_late=config.schedule.late == "cut",
+        build_curriculum=lambda: build_curriculum(config),
+        first_task=first_rl_task(config),
     )
 
 

@@ -30,6 +30,7 @@ from turnwise.core.protocols import (
     WeightSync,
 )
 from turnwise.core.types import Invalid, Task, ToolSpec
+from turnwise.curriculum.table import find_sampler
 from turnwise.environments.draws import LeftOut, name_task, try_task
 from turnwise.environments.mixture import list_families
 from turnwise.forecast.memory import plan_memory
@@ -236,15 +237,22 @@ def _describe_opening(system: System, opening: Opening, name: str) -> str:
 
 
 def _check_training_tasks(system: System) -> Check:
-    """Check that the training split has a task for every demonstration and every step."""
+    """Check that the training split has a task for every demonstration and every step or, where a sampler draws tasks
+    again, for all that are played at once."""
     config = system.config
-    num_tasks = first_rl_task(config) + config.train.steps * config.rollout.tasks_per_step
+    tasks_per_step, draws_again = config.rollout.tasks_per_step, find_sampler(config.curriculum.sampler).build
+    times, what = config.train.steps, "train.steps"
+    if draws_again and times:
+        dynamic = config.rollout.dynamic_sampling
+        times = max(1 + config.schedule.max_staleness, dynamic.max_batches if dynamic.metric else 1)
+        what = "what may be played at once, 1 + schedule.max_staleness or rollout.dynamic_sampling.max_batches"
+    num_tasks = first_rl_task(config) + times * tasks_per_step
     if num_tasks:
         problem = (
             f"the training split has fewer than the {num_tasks} tasks of this recipe ({first_rl_task(config)} "
-            f"demonstrations, and train.steps={config.train.steps} times "
-            f"rollout.tasks_per_step={config.rollout.tasks_per_step}); lower sft.num_demonstrations, train.steps or "
-            "rollout.tasks_per_step, or add tasks to the environment"
+            f"demonstrations, and {what}={times} times rollout.tasks_per_step={tasks_per_step}); lower "
+            f"sft.num_demonstrations, {what.rpartition(', ')[2]} or rollout.tasks_per_step, or add tasks to the "
+            "environment"
         )
         try:
             try_task(system.family, "train", num_tasks - 1)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from turnwise.building.cores import describe_crowding
+from turnwise.building.curriculum import build_curriculum
 from turnwise.building.schedule import build_rule
 from turnwise.building.stepping import read_pipeline_settings, read_step_settings
 from turnwise.config.run import RunConfig
@@ -160,6 +161,7 @@ class Run:
             recorder=self.recorder,
             needs_baseline=system.resolved.needs_baseline,
             past=system.past,
+            curriculum=build_curriculum(system.config),
         )
         if system.past is not None:
             system.past.run = folder.path

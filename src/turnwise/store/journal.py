@@ -1,6 +1,7 @@
 """The journal of a run: the fate of every draw, one line before each effect, so that a crash loses no decision.
 
     {"kind": "opened", "draw": 12, "task": 12, "version": 3, "attempt": 0}    before its rollout starts
+    {..., "pool": "hard"}                                                      what a curriculum drew it for
     {"kind": "finished", "draw": 12, "digest": "9dc86153651f47de"}             after its group is stored
     {"kind": "taken", "step": 5, "draws": [11, 12]}                            before the step trains
     {"kind": "trained", "step": 5, "version": 5, "sums": {...}}                after the weights changed
@@ -51,6 +52,8 @@ class DrawRecord:
     """Weight version when it was opened."""
     attempt: int = 0
     """First attempt number of its members."""
+    pool: str = ""
+    """What a curriculum drew it for; empty without one."""
     fate: Fate = "open"
     digest: str | None = None
     """Digest of its stored group (see `groups.GroupStore`); None until it finished."""
@@ -167,12 +170,7 @@ class Journal:
 
     def opened(self, *draws: DrawRecord) -> None:
         """Record that the rollouts of these draws start; after a crash either all of them or none are recorded."""
-        self._append(
-            *(
-                {"kind": "opened", "draw": d.draw, "task": d.task_index, "version": d.version, "attempt": d.attempt}
-                for d in draws
-            )
-        )
+        self._append(*(_to_row(draw) for draw in draws))
 
     def finished(self, draw: int, digest: str) -> None:
         """Record that a draw's group is stored; `digest` is what `GroupStore.save` returned."""
@@ -228,6 +226,11 @@ class Journal:
         return _fold(read_lines(self._path), self._path)
 
 
+def _to_row(draw: DrawRecord) -> dict[str, Any]:
+    row = {"kind": "opened", "draw": draw.draw, "task": draw.task_index, "version": draw.version}
+    return {**row, "attempt": draw.attempt, **({"pool": draw.pool} if draw.pool else {})}
+
+
 class _Fold:
     """The state of a journal while its lines are being read."""
 
@@ -269,7 +272,11 @@ class _Fold:
         match row["kind"]:
             case "opened":
                 self._draws[row["draw"]] = DrawRecord(
-                    draw=row["draw"], task_index=row["task"], version=row["version"], attempt=row["attempt"]
+                    draw=row["draw"],
+                    task_index=row["task"],
+                    version=row["version"],
+                    attempt=row["attempt"],
+                    pool=row.get("pool", ""),
                 )
                 self._next_task = max(self._next_task, row["task"] + 1)
             case "finished":

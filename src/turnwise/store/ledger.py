@@ -58,6 +58,8 @@ class GroupAccount:
     entries: tuple[Entry, ...] = field(repr=False)
     learner: str = ""
     """The learner that trained it; empty for the first learner, and if nothing was trained."""
+    pool: str = ""
+    """What a curriculum drew it for; empty without one."""
 
     @property
     def sampled(self) -> int:
@@ -304,6 +306,7 @@ def _to_row(account: GroupAccount) -> dict[str, Any]:
         "draw": account.draw,
         "role": account.role,
         **({"learner": account.learner} if account.learner else {}),
+        **({"pool": account.pool} if account.pool else {}),
         "fate": str(account.fate),
         "step": account.step,
         "version": account.version,
@@ -335,6 +338,7 @@ def _from_row(row: Mapping[str, Any]) -> GroupAccount:
         draw=draw,
         role=role,
         learner=row.get("learner", ""),
+        pool=row.get("pool", ""),
         fate="trained" if row["fate"] == "trained" else DropReason(row["fate"]),
         step=row["step"],
         version=row["version"],

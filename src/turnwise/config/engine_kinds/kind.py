@@ -91,9 +91,12 @@ class EngineKind:
 Options = TypeVar("Options", bound=Section)
 
 
-def read_options(kind: str, model: type[Options], options: Mapping[str, Any], *, where: str = "engine") -> Options:
-    """The checked options of an engine, or of a row that another table, `where`, names. Raises ConfigError naming the
-    key, its value and what is expected, an unknown key with the nearest one that exists."""
+def read_options(
+    kind: str, model: type[Options], options: Mapping[str, Any], *, where: str = "engine", named_by: str = "kind"
+) -> Options:
+    """The checked options of an engine, or of a row that the option `named_by` of another section, `where`, names.
+    Raises ConfigError naming the key, its value and what is expected, an unknown key with the nearest one that
+    exists."""
     try:
         return model.model_validate(dict(options))
     except ValidationError as error:
@@ -104,10 +107,14 @@ def read_options(kind: str, model: type[Options], options: Mapping[str, Any], *,
         if problem["type"] == "extra_forbidden":
             near = difflib.get_close_matches(key, list(model.model_fields), n=1, cutoff=0.0)
             hint = f"did you mean {near[0]!r}?" if near else "it has no options"
-            raise ConfigError(f"{where}.options.{key} is not an option of {where}.kind={kind!r}; {hint}") from None
+            raise ConfigError(
+                f"{where}.options.{key} is not an option of {where}.{named_by}={kind!r}; {hint}"
+            ) from None
         expected = problem["msg"].replace("Input should be", "it must be", 1)
         if problem["type"] == "missing":
-            raise ConfigError(f"{where}.options.{key} is missing; {where}.kind={kind!r} needs it") from None
+            raise ConfigError(f"{where}.options.{key} is missing; {where}.{named_by}={kind!r} needs it") from None
+        if not key:
+            raise ConfigError(f"{where}.options: {expected.removeprefix('Value error, ')}") from None
         raise ConfigError(f"{where}.options.{key} is {problem['input']!r}; {expected}") from None
 
 

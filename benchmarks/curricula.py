@@ -1,0 +1,148 @@
+"""Compare samplers of tasks at equal sampled tokens: in a world with a gap between its kinds, in one without.
+
+    PYTHONPATH=benchmarks python benchmarks/curricula.py train [--only gap_order ...] [--seeds 0 1 2 3 4]
+    PYTHONPATH=benchmarks python benchmarks/curricula.py table RUN [RUN ...]
+    PYTHONPATH=benchmarks python benchmarks/curricula.py train --smoke
+
+`train` leaves finished runs alone. The budget of tokens of a world is what the run of it that sampled least has
+sampled; every run counts with its last held-out evaluation within the budget. A sampler is compared with `order` on the
+same seeds: the mean difference, with its 95% interval by Student's t.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from arms import Arm, train_arm
+
+from turnwise.reporting.summaries import is_control, load_summaries
+from turnwise.store.run_folder import RunFolder
+
+SAMPLERS = ("order", "uniform", "difficulty", "value", "progress", "plr")
+COMMON = ("curriculum.metric=success", "evaluate.every=4", "evaluate.controls={}", "rollout.tasks_per_step=24")
+WORLDS = {
+    "gap": ("recipes/search_r1/tiny.toml", "environment.name=curricula_worlds:Gap"),
+    "overlap": ("recipes/retool/tiny.toml", "environment.name=curricula_worlds:Overlap"),
+}
+SMOKE = (
+    *("sft.steps=2", "sft.num_demonstrations=64", "train.steps=2", "rollout.tasks_per_step=4", "rollout.group_size=4"),
+    *("evaluate.tasks=30", "evaluate.every=1", "tokenizer.num_texts=300"),
+)
+"""Overrides with which a run shows that it runs, and nothing else."""
+STUDENT = {1: 12.71, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262}
+"""97.5% quantile of Student's t by degrees of freedom."""
+
+
+def list_arms() -> list[Arm]:
+    """One arm for each world and sampler."""
+    arms = []
+    for world, (recipe, *overrides) in WORLDS.items():
+        for sampler in SAMPLERS:
+            options = (*overrides, *COMMON, f"curriculum.sampler={sampler}")
+            arms.append(Arm(name=f"{world}_{sampler}", recipes=(recipe,), overrides=options))
+    return arms
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curve:
+    """The held-out evaluations of a run."""
+
+    arm: str
+    seed: str
+    tokens: Mapping[int, float]
+    """Tokens sampled for training until a step."""
+    success: Mapping[int, Mapping[str, float]]
+    """Success by kind, and on all, of every evaluated step."""
+
+    def at(self, budget: float) -> Mapping[str, float]:
+        """The last evaluation within a budget of tokens."""
+        return self.success[max(step for step in self.success if self.tokens[step] <= budget)]
+
+
+def read_curve(run: Path) -> Curve:
+    """The curve of a run folder."""
+    tokens, total = {0: 0.0}, 0.0
+    for row in RunFolder.open(run).read_metrics():
+        if row["phase"] == "train":
+            total += row["rollout/sampled_tokens"] + row.get("rollout/discarded_tokens", 0.0)
+            tokens[row["step"]] = total
+    success = {
+        summary["step"]: {row["kind"]: row["success"] for row in summary["rows"]}
+        for summary in load_summaries(run)
+        if not is_control(summary)
+    }
+    name, _, rest = run.name.rpartition("-seed")
+    return Curve(arm=name, seed=rest.split("-")[0], tokens=tokens, success=success)
+
+
+def compute_interval(differences: Sequence[float]) -> tuple[float, float, float]:
+    """Mean, and the ends of its 95% interval; the ends are NaN for one difference."""
+    mean = statistics.fmean(differences)
+    if len(differences) < 2:
+        return mean, math.nan, math.nan
+    half = STUDENT[len(differences) - 1] * statistics.stdev(differences) / math.sqrt(len(differences))
+    return mean, mean - half, mean + half
+
+
+def print_world(world: str, curves: Sequence[Curve]) -> None:
+    """Print the table of one world."""
+    budget = min(max(curve.tokens.values()) for curve in curves)
+    kinds = sorted({kind for curve in curves for kind in curve.at(budget)} - {"all"})
+    print(f"\n{world}, {budget:,.0f} sampled tokens\n\n| sampler | seeds | all | minus order | {' | '.join(kinds)} |")
+    print(f"|{'---|' * (4 + len(kinds))}")
+    plain = {curve.seed: curve.at(budget) for curve in curves if curve.arm == f"{world}_order"}
+    starts = [curve.success[0] for curve in curves if 0 in curve.success]
+    before = (
+        [f"{mean_of(each.get(kind, math.nan) for each in starts):.3f}" for kind in ("all", *kinds)] if starts else []
+    )
+    if before:
+        print(f"| before RL | {len(starts)} runs | {before[0]} |  | {' | '.join(before[1:])} |")
+    for sampler in SAMPLERS:
+        own = {curve.seed: curve.at(budget) for curve in curves if curve.arm == f"{world}_{sampler}"}
+        if not own:
+            continue
+        pairs = [own[seed]["all"] - plain[seed]["all"] for seed in own if seed in plain and sampler != "order"]
+        versus = "{:+.3f} [{:+.3f}, {:+.3f}]".format(*compute_interval(pairs)) if pairs else ""
+        values = [f"{mean_of(each.get(kind, math.nan) for each in own.values()):.3f}" for kind in ("all", *kinds)]
+        print(f"| {sampler} | {len(own)} | {values[0]} | {versus} | {' | '.join(values[1:])} |")
+
+
+def mean_of(values: Iterable[float]) -> float:
+    """Their mean."""
+    return statistics.fmean(values)
+
+
+def main() -> None:
+    """The command line."""
+    arms = list_arms()
+    names = [arm.name for arm in arms]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parts = parser.add_subparsers(dest="command", required=True)
+    train = parts.add_parser("train")
+    train.add_argument("--output", type=Path, default=Path("runs/curricula"))
+    train.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
+    train.add_argument("--only", nargs="+", choices=names, default=names)
+    train.add_argument("--smoke", action="store_true", help="a few steps only: whether the arms run")
+    table = parts.add_parser("table")
+    table.add_argument("runs", type=Path, nargs="+")
+    arguments = parser.parse_args()
+    if arguments.command == "table":
+        runs = arguments.runs
+    else:
+        smoke = SMOKE if arguments.smoke else ()
+        chosen = [replace(arm, overrides=(*arm.overrides, *smoke)) for arm in arms if arm.name in arguments.only]
+        # Seed by seed, so that a command that is stopped leaves pairs.
+        runs = [train_arm(arm, seed, arguments.output, arms) for seed in arguments.seeds for arm in chosen]
+    curves = [read_curve(run) for run in runs]
+    for world in WORLDS:
+        if own := [curve for curve in curves if curve.arm.startswith(f"{world}_")]:
+            print_world(world, own)
+
+
+if __name__ == "__main__":
+    main()
