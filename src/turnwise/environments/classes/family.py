@@ -89,12 +89,16 @@ class ClassFamily(FromFiles):
         if chosen.rows is not None:
             rows = check_rows(chosen.rows, contract, self._pictures)
         elif chosen.path:
-            rows = load_rows(Path(chosen.path), contract, self._pictures, max_bad_share=chosen.max_bad_rows)
+            rows = load_rows(
+                Path(chosen.path), contract, self._pictures, max_bad_share=chosen.max_bad_rows
+            )
         else:
             check_row(contract, {"seed": 0} if contract.takes_seed else {})
         heldout = None
         if chosen.heldout_path:
-            heldout = load_rows(Path(chosen.heldout_path), contract, self._pictures, max_bad_share=chosen.max_bad_rows)
+            heldout = load_rows(
+                Path(chosen.heldout_path), contract, self._pictures, max_bad_share=chosen.max_bad_rows, trains=False
+            )
         self._files = self._rows = None if rows is None else split_rows(rows, heldout, contract, chosen.seed)
 
     @property
