@@ -106,7 +106,12 @@ OFFERED: dict[str, dict[str, tuple[str, ...]]] = {
         "turnwise.recipes": ("grounding", "redteam", "reward_models", "shaping", "unlabelled"),
     },
     "turnwise-synthesis": {
-        "turnwise.recipes": (),
+        "turnwise.environments": (
+            "browsecomp",
+            "expander",
+        ),
+        "turnwise.commands": ("questions",),
+        "turnwise.recipes": ("browsecomp",),
     },
 }
 """Names by entry-point group by package; those of `turnwise.recipes` are the folders of the recipes."""

@@ -31,8 +31,8 @@ def refuse_canary(row: Mapping[str, Any]) -> None:
     found = find_canary(row)
     if found is not None:
         raise DataError(
-            f"the row has the canary {found[:120]!r}: it is for evaluation and must not be trained on; name the file in "
-            "heldout_path, or leave the row out"
+            f"the row has the canary {found[:120]!r}: it is for evaluation and must not be trained on; name the file "
+            "in heldout_path, or leave the row out"
         )
 
 

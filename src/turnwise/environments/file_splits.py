@@ -120,8 +120,8 @@ def load_splits(
     prepare: Callable[[dict[str, Any], Path], dict[str, Any]] = refuse_pictures,
 ) -> FileSplits[Row]:
     """Load the file of each split. Rows with equal `asks` are copies of one another. `prepare` changes a row before it
-    is converted; it gets the row and the folder of its file. The default refuses rows with pictures. A training row with
-    a canary string counts as bad (`canaries`).
+    is converted; it gets the row and the folder of its file. The default refuses rows with pictures. A training row
+    with a canary string counts as bad (`canaries`).
 
     Raises ConfigError for a missing path, and as `load_file` does if more than the share `max_bad_rows` is bad.
     """

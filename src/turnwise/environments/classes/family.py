@@ -89,9 +89,7 @@ class ClassFamily(FromFiles):
         if chosen.rows is not None:
             rows = check_rows(chosen.rows, contract, self._pictures)
         elif chosen.path:
-            rows = load_rows(
-                Path(chosen.path), contract, self._pictures, max_bad_share=chosen.max_bad_rows
-            )
+            rows = load_rows(Path(chosen.path), contract, self._pictures, max_bad_share=chosen.max_bad_rows)
         else:
             check_row(contract, {"seed": 0} if contract.takes_seed else {})
         heldout = None

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from turnwise.core.errors import ToolFailure
 from turnwise.core.types import Invalid, Message, Reward, Scored, StopReason, Task
 from turnwise.environments.search_qa.environment import format_documents
 from turnwise.environments.search_qa.projection import Projection, evaluate
 from turnwise.environments.tool_environment import ToolEnvironment, hash_calls
 from turnwise.rewards.answers import AnswerCase, final_answer
 from turnwise.rewards.guard import score_guarded
-from turnwise.tools.tool import ToolFailure
 from turnwise_synthesis.shaper.scene import Scene
 from turnwise_synthesis.shaper.verdict import Verdict, judge_expansion, read_expansion
 

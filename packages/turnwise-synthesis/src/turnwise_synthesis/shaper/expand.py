@@ -100,7 +100,9 @@ def build_seed(entity: str, graph: FactGraph, random: Random, *, width: int) -> 
     return check(random.choice([each for each in found if _count_parts(each) == most]), entity, graph, layers=0)
 
 
-def expand(query: Projection, answer: str, graph: FactGraph, random: Random, strategy: Strategy, layers: int) -> Attempt:
+def expand(
+    query: Projection, answer: str, graph: FactGraph, random: Random, strategy: Strategy, layers: int
+) -> Attempt:
     """Expand a question once. `layers` counts the expansions before this one. Raises ConfigError for an unknown
     strategy."""
     if strategy not in STRATEGIES:

@@ -1,7 +1,7 @@
 """A user's own passages as a graph of facts, through anything that writes: an engine, an API, a scripted extractor.
 
-The writer reads one passage at a time and replies with lines `subject (type) | relation | object (type)`. Nothing that it
-writes is trusted: a name that is not in the passage, word for word, drops the fact, and every drop has a name and a
+The writer reads one passage at a time and replies with lines `subject (type) | relation | object (type)`. Nothing that
+it writes is trusted: a name that is not in the passage, word for word, drops the fact, and every drop has a name and a
 count. What a relation says cannot be checked by words; read a sample before you train on its questions.
 """
 
@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from turnwise.core.errors import DataError, TurnwiseError
 from turnwise.environments.search_qa.corpus import Passage, read_fact
@@ -20,7 +21,7 @@ from turnwise.environments.search_qa.retrieval import tokenize
 from turnwise.environments.search_qa.world import RELATIONS
 from turnwise_synthesis.shaper.graph import DESCRIPTIONS, UNTYPED, FactGraph, Statement
 
-Write = Callable[[str], Awaitable[str]]
+Write = Callable[[str], Coroutine[Any, Any, str]]
 """Returns the reply to a prompt; raises a TurnwiseError if there is none."""
 PROMPT = """Write down the facts that this passage states, one a line, as
 
@@ -42,7 +43,10 @@ MAX_WORDS = 12
 _PART = re.compile(r"(?P<name>[^()]+?)\s*(?:\(\s*(?P<type>[^()]*?)\s*\))?")
 _MARKS = re.compile(r"^\s*(?:[-*]|\d+[.)])\s+")
 _PRONOUNS = frozenset(
-    "he she it they we i you this that these those who which there here his her its their him them now one".split()
+    {
+        *("he", "she", "it", "they", "we", "i", "you", "him", "them", "his", "her", "its", "their"),
+        *("this", "that", "these", "those", "who", "which", "there", "here", "now", "one"),
+    }
 )
 
 
@@ -99,7 +103,8 @@ class Extracted:
 async def extract_graph(
     passages: Sequence[Passage], write: Write, *, max_concurrent: int = 8, timeout_s: float = 300.0
 ) -> Extracted:
-    """Read all passages, at most `max_concurrent` at a time, each window of one within `timeout_s`, and build the graph.
+    """Read all passages, at most `max_concurrent` at a time, each window of one within `timeout_s`, and build the
+    graph.
 
     Raises DataError without passages, if none has words, and if no fact is kept, with the counts.
     """
@@ -123,7 +128,9 @@ async def extract_graph(
     book.readings[Reading.EMPTY] += len(passages) - len(originals)
     book.readings[Reading.COPY] += len(originals) - len(read)
     if not book.statements:
-        raise DataError(f"no fact of {len(passages)} passages was kept: {describe(book.readings, book.fates)}")
+        raise DataError(
+            f"no fact of {len(passages)} passages was kept: {describe(_count(book.readings), _count(book.fates))}"
+        )
     return Extracted(
         graph=book.build(), readings=_count(book.readings), fates=_count(book.fates), named=tuple(book.named)
     )
@@ -220,7 +227,8 @@ class _Book:
             self.readings[Reading.READ if any(facts) else Reading.NONSENSE] += 1
 
     def build(self) -> FactGraph:
-        """Return the graph; the type of an entity is the one it was given most often, `UNTYPED` only without another."""
+        """Return the graph; the type of an entity is the one it was given most often; `UNTYPED` only if there is
+        none."""
         statements = tuple(
             Statement(relation=relation, subject=subject, object=target, passages=passages)
             for (relation, subject, target), passages in self.statements.items()

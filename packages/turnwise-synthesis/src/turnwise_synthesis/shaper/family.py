@@ -27,11 +27,12 @@ MAX_WORLDS = 20
 PROMPTS: dict[Prompt, str] = {
     "short": "Expand: {question} = {answer}\n",
     "explained": (
-        "A formal question denotes a set of entities: author([X]) is the author of X, author^-1([Y]) is everything whose "
-        "author is Y, ( a & b ) is what is in both, ( a | b ) what is in either. Replace every entity in brackets by a "
-        "formal question whose only answer it is, so that the whole question has the same answer and takes more "
-        "searches. Search for what the passages say, list with summarise what an expression denotes, and validate your "
-        "expansion. Then give it inside <answer> and </answer>.\nQuestion: {question}\nIts answer: {answer}\n"
+        "A formal question denotes a set of entities: author([X]) is the author of X, author^-1([Y]) is everything "
+        "whose author is Y, ( a & b ) is what is in both, ( a | b ) what is in either. Replace every entity in "
+        "brackets by a formal question whose only answer it is, so that the whole question has the same answer and "
+        "takes more searches. Search for what the passages say, list with summarise what an expression denotes, and "
+        "validate your expansion. Then give it inside <answer> and </answer>.\nQuestion: {question}\nIts answer: "
+        "{answer}\n"
     ),
 }
 
@@ -72,9 +73,7 @@ class Expander(GeneratedFamily[ExpanderArguments]):
         """Return a question about an entity that code can expand well; None if there is none."""
         chosen = self._chosen
         random = rng(seed, "question")
-        query = grow(
-            entity, scene.graph, random, width=chosen.width, layers=chosen.layers, strategy="layer"
-        ).query
+        query = grow(entity, scene.graph, random, width=chosen.width, layers=chosen.layers, strategy="layer").query
         if query is None:
             return None
         expanded = expand(query, entity, scene.graph, random, "layer", chosen.layers).query

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,6 +17,8 @@ YEAR = "year"
 """The type of years, and the relation between something and its year."""
 UNTYPED = "thing"
 """The type of an entity of which no type is known."""
+CLEAR = 0.9
+"""Share of a relation's subjects (objects) that must have one type for the relation to have it."""
 DESCRIPTIONS = ("type", "initial", "first", "decade")
 """Relations between an entity and a vaguer description of it; every entity has them, and no passage states them."""
 _YEAR = re.compile(r"[0-9]{4}")
@@ -76,16 +78,14 @@ class FactGraph:
 
     @cached_property
     def relations(self) -> Mapping[str, tuple[str, str]]:
-        """Relation -> the most frequent types of its subjects and objects."""
-        counts: dict[str, tuple[dict[str, int], dict[str, int]]] = {}
+        """Relation -> the types of its subjects and objects; `UNTYPED` where less than `CLEAR` of them have one
+        type."""
+        counts: dict[str, tuple[Counter[str], Counter[str]]] = {}
         for each in self.statements:
-            subjects, objects = counts.setdefault(each.relation, ({}, {}))
-            for kinds, name in ((subjects, each.subject), (objects, each.object)):
-                kinds[self.types[name]] = kinds.get(self.types[name], 0) + 1
-        return {
-            relation: (max(subjects, key=lambda k: subjects[k]), max(objects, key=lambda k: objects[k]))
-            for relation, (subjects, objects) in counts.items()
-        }
+            subjects, objects = counts.setdefault(each.relation, (Counter(), Counter()))
+            subjects[self.types[each.subject]] += 1
+            objects[self.types[each.object]] += 1
+        return {relation: (_choose(subjects), _choose(objects)) for relation, (subjects, objects) in counts.items()}
 
     @cached_property
     def about(self) -> Mapping[str, tuple[Statement, ...]]:
@@ -118,6 +118,11 @@ class FactGraph:
             for relation, value in describe_entity(entity, kind).items()
         ]
         return [*self.statements, *described]
+
+
+def _choose(kinds: Counter[str]) -> str:
+    kind, count = kinds.most_common(1)[0]
+    return kind if count >= CLEAR * kinds.total() else UNTYPED
 
 
 def _index(triples: Iterable[Triple]) -> dict[tuple[str, str], tuple[str, ...]]:

@@ -33,7 +33,9 @@ def load_graph(path: Path) -> FactGraph:
     statements: dict[tuple[str, str, str], Statement] = {}
     for line, (statement, kinds) in load_rows(path, _read_fact):
         if statement.triple in statements:
-            raise DataError(f"{path}:{line}: the fact {' | '.join(statement.triple)} is in the file twice; leave one out")
+            raise DataError(
+                f"{path}:{line}: the fact {' | '.join(statement.triple)} is in the file twice; leave one out"
+            )
         statements[statement.triple] = statement
         for name, kind in kinds.items():
             if types.setdefault(name, kind) != kind:

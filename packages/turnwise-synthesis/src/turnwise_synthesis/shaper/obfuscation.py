@@ -6,8 +6,8 @@
     year        [1923]                    decade^-1([1920s])
     relation    author^-1([Mira Tolen])   (author^-1(...) | ...)      all relations between the same two types
 
-What is left open is a number: `count_candidates`, and `compute_fog` is its logarithm (WebSailor, arXiv 2507.02592, calls
-the effect fog and gives no measure of it).
+What is left open is a number: `count_candidates`, and `compute_fog` is its logarithm (WebSailor, arXiv 2507.02592,
+calls the effect fog and gives no measure of it).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Two further solvers of formal queries, independent of `projection.evaluate`.
 
-`find_members` asks of every entity whether it satisfies the query, from the list of facts alone: it shares no index with
-the evaluator, which computes sets from the inside out. `search_members` knows no graph: it searches passages, and what
-it needs is the effort of a question."""
+`find_members` asks of every entity whether it satisfies the query, from the list of facts alone: it shares no index
+with the evaluator, which computes sets from the inside out. `search_members` knows no graph: it searches
+passages, and what it needs is the effort of a question."""
 
 from __future__ import annotations
 
@@ -16,9 +16,21 @@ LookUp = Callable[[str], Sequence[Triple]]
 
 
 def find_members(query: Projection, graph: FactGraph) -> frozenset[str]:
-    """Return the entities that satisfy a query, by asking every one of them."""
+    """Return the entities, and the values of descriptions, that satisfy a query, by asking every one of them."""
     known: dict[tuple[str, int], bool] = {}
-    return frozenset(entity for entity in graph.types if _satisfies(entity, query, graph, known))
+    values = {value for name, kind in graph.types.items() for value in describe_entity(name, kind).values()}
+    names = {*graph.types, *values, *_list_names(query)}
+    return frozenset(name for name in names if _satisfies(name, query, graph, known))
+
+
+def _list_names(query: Projection) -> set[str]:
+    match query:
+        case Constant(name):
+            return {name}
+        case Project(_, of, _):
+            return _list_names(of)
+        case Intersection(parts) | Union(parts):
+            return {name for part in parts for name in _list_names(part)}
 
 
 def _satisfies(entity: str, query: Projection, graph: FactGraph, known: dict[tuple[str, int], bool]) -> bool:
@@ -33,8 +45,14 @@ def _decide(entity: str, query: Projection, graph: FactGraph, known: dict[tuple[
     match query:
         case Constant(name):
             return entity == name
-        case Project(relation, Constant(value), True) if relation in DESCRIPTIONS:
-            return describe_entity(entity, graph.types[entity]).get(relation) == value
+        case Project(relation, of, True) if relation in DESCRIPTIONS:
+            value = describe_entity(entity, graph.types[entity]).get(relation) if entity in graph.types else None
+            return value is not None and _satisfies(value, of, graph, known)
+        case Project(relation, of, False) if relation in DESCRIPTIONS:
+            described = [
+                name for name, kind in graph.types.items() if describe_entity(name, kind).get(relation) == entity
+            ]
+            return any(_satisfies(name, of, graph, known) for name in described)
         case Project(relation, of, inverse):
             others = {
                 fact.object if inverse else fact.subject
@@ -70,7 +88,7 @@ def search_members(query: Projection, look_up: LookUp, types: Callable[[str], st
             return frozenset(found)
         case Union(parts):
             members = [search_members(part, look_up, types) for part in parts]
-            return None if None in members else frozenset().union(*(each for each in members if each is not None))
+            return None if None in members else frozenset().union(*(each or () for each in members))
         case Intersection(parts):
             listed = [(part, search_members(part, look_up, types)) for part in parts]
             known = [each for _, each in listed if each is not None]
@@ -93,9 +111,12 @@ def is_member(name: str, query: Projection, look_up: LookUp, types: Callable[[st
         case Project(relation, of, True):
             objects = sorted(_search_relation(relation, name, False, look_up))
             return any(is_member(other, of, look_up, types) for other in objects)
-        case Project():
+        case Project(relation, of, _):
             members = search_members(query, look_up, types)
-            return members is not None and name in members
+            if members is not None:
+                return name in members
+            subjects = sorted(_search_relation(relation, name, True, look_up))
+            return any(is_member(other, of, look_up, types) for other in subjects)
         case Intersection(parts):
             return all(is_member(name, part, look_up, types) for part in parts)
         case Union(parts):

@@ -62,7 +62,9 @@ class Verdict:
         if not self.is_harder:
             needs = "does not find the answer" if self.searches is None else f"needs {self.searches} searches"
             told.append(f"not harder: a solver {needs}, {self.searches_before} before")
-        return "flawed: " + "; ".join(told) if told else f"good: {self.searches} searches, {self.searches_before} before"
+        return (
+            "flawed: " + "; ".join(told) if told else f"good: {self.searches} searches, {self.searches_before} before"
+        )
 
 
 def judge_expansion(text: str, before: Projection, answer: str, scene: Scene, *, top_k: int) -> Verdict:
@@ -87,7 +89,7 @@ def count_searches(query: Projection, answer: str, scene: Scene, *, top_k: int) 
     answer alone within `MAX_SEARCHES`."""
     searcher = build_searcher(scene, top_k=top_k, limit=MAX_SEARCHES)
     found = search_members(query, searcher, lambda name: scene.graph.types.get(name, ""))
-    return searcher.count if found == {answer} and not searcher.is_exhausted else None
+    return searcher.count if found == frozenset({answer}) and not searcher.is_exhausted else None
 
 
 def build_searcher(scene: Scene, *, top_k: int, limit: int) -> Searcher:

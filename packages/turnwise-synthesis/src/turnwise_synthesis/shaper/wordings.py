@@ -7,47 +7,42 @@ from collections.abc import Sequence
 from turnwise.environments.search_qa.projection import Constant, Intersection, Project, Projection, Union
 from turnwise_synthesis.shaper.graph import DESCRIPTIONS, UNTYPED, FactGraph
 
-_DESCRIBED = {
-    "type": "{a} {value}",
-    "initial": "{kind} whose name begins with {value}",
-    "first": "{kind} whose name begins with the word {value}",
-    "decade": "a year in the {value}",
+_CLAUSES = {
+    "type": "that is {a} {value}",
+    "initial": "whose name begins with {value}",
+    "first": "whose name begins with the word {value}",
+    "decade": "in the {value}",
 }
+"""What a description says of something."""
 
 
 def write_question(query: Projection, graph: FactGraph) -> str:
-    """Write the question whose answer is the query's only member."""
-    conditions = _conditions(query, graph)
-    if conditions is None:
-        return f"What is {write_noun(query, graph)} ?"
-    return f"Which {_kind_of(query, graph) or UNTYPED} has all of these : {' ; '.join(conditions)} ?"
+    """Write the question whose answer is the query's only member: "Find the place whose mayor is Orin Vale , and that
+    is the birthplace of Mira Tolen ."; the comma ends what is said of others than the answer."""
+    noun = write_noun(query, graph, mark=" , and ")
+    article, _, rest = noun.partition(" ")
+    return f"Find the {rest} ." if article in ("a", "an") else f"Find {noun} ."
 
 
-def write_noun(query: Projection, graph: FactGraph, kind: str | None = None) -> str:
-    """Write a noun phrase for a member of the query; `kind` is its type if the context says it."""
+def write_noun(query: Projection, graph: FactGraph, kind: str = UNTYPED, *, mark: str = " and ") -> str:
+    """Write a noun phrase for a member of the query; `kind` is its type if the context says it, `mark` stands between
+    what is said of it."""
     match query:
         case Constant(entity):
             return entity
-        case Project(relation, Constant(value), True) if relation in DESCRIPTIONS:
-            return _DESCRIBED[relation].format(value=value, a=_article(value), kind=_with_article(kind or UNTYPED))
-        case Project(relation, of, False):
+        case Project(relation, of, False) if relation not in DESCRIPTIONS:
             return f"the {_words(relation)} of {write_noun(of, graph, _types(relation, graph)[0])}"
-        case Project(relation, _, True):
-            return f"{_with_article(_types(relation, graph)[0])} whose {_condition(query, graph)}"
         case Union(parts) if (names := _names_of_one(parts)) is not None:
             first = parts[0]
             assert isinstance(first, Project)
-            domain, target = _types(first.relation, graph)
-            if first.inverse:
-                return f"{_with_article(domain)} whose {names} is {write_noun(first.of, graph, target)}"
-            return f"the {names} of {write_noun(first.of, graph, domain)}"
-        case Union(parts):
-            return " or ".join(write_noun(part, graph, kind) for part in parts)
-        case Intersection(parts):
-            conditions = _conditions(query, graph)
-            if conditions is not None:
-                return f"{_with_article(_kind_of(query, graph) or kind or UNTYPED)} whose {' and whose '.join(conditions)}"
-            return " that is also ".join(write_noun(part, graph, kind) for part in parts)
+            if not first.inverse:
+                return f"the {names} of {write_noun(first.of, graph, _types(first.relation, graph)[0])}"
+    if isinstance(query, Union) and _clause(query, graph) is None:
+        return " or ".join(write_noun(part, graph, kind) for part in query.parts)
+    parts = query.parts if isinstance(query, Intersection) else (query,)
+    named = find_kind(query, graph)
+    clauses = [_clause(part, graph) or f"that is {write_noun(part, graph, kind)}" for part in parts]
+    return f"{_with_article(kind if named == UNTYPED else named)} {mark.join(clauses)}"
 
 
 def write_compact(query: Projection) -> str:
@@ -69,23 +64,36 @@ def write_compact(query: Projection) -> str:
             )
 
 
-def _conditions(query: Projection, graph: FactGraph) -> list[str] | None:
-    """Return what a query says of its member, "author is Mira Tolen"; None if a part does not say something of it."""
-    parts = query.parts if isinstance(query, Intersection) else (query,)
-    written = [_condition(part, graph) for part in parts]
-    return None if None in written else [each for each in written if each is not None]
-
-
-def _condition(query: Projection, graph: FactGraph) -> str | None:
+def find_kind(query: Projection, graph: FactGraph) -> str:
+    """Return the type of a query's members as its relations say it; `UNTYPED` if they do not."""
     match query:
-        case Project(relation, _, True) if relation in DESCRIPTIONS:
-            return None
+        case Constant(entity):
+            return graph.types.get(entity, UNTYPED)
+        case Project("type", Constant(value), True):
+            return value
+        case Project("decade", _, True):
+            return "year"
+        case Project(relation, _, inverse):
+            return _types(relation, graph)[0 if inverse else 1]
+        case Intersection(parts) | Union(parts):
+            return next((kind for part in parts if (kind := find_kind(part, graph)) != UNTYPED), UNTYPED)
+
+
+def _clause(query: Projection, graph: FactGraph) -> str | None:
+    """Return what a query says of its member as a relative clause; None for a constant and a mixed union."""
+    match query:
+        case Project(relation, Constant(value), True) if relation in DESCRIPTIONS:
+            return _CLAUSES[relation].format(value=value, a=_article(value))
         case Project(relation, of, True):
-            return f"{_words(relation)} is {write_noun(of, graph, _types(relation, graph)[1])}"
+            return f"whose {_words(relation)} is {write_noun(of, graph, _types(relation, graph)[1])}"
+        case Project():
+            return f"that is {write_noun(query, graph)}"
         case Union(parts) if (names := _names_of_one(parts)) is not None:
             first = parts[0]
-            if isinstance(first, Project) and first.inverse:
-                return f"{names} is {write_noun(first.of, graph, _types(first.relation, graph)[1])}"
+            assert isinstance(first, Project)
+            if first.inverse:
+                return f"whose {names} is {write_noun(first.of, graph, _types(first.relation, graph)[1])}"
+            return f"that is {write_noun(query, graph)}"
     return None
 
 
@@ -95,16 +103,6 @@ def _names_of_one(parts: Sequence[Projection]) -> str | None:
     if len(projections) < len(parts) or len({(part.of, part.inverse) for part in projections}) > 1:
         return None
     return " or ".join(_words(part.relation) for part in projections)
-
-
-def _kind_of(query: Projection, graph: FactGraph) -> str | None:
-    """Return the type of a query's members if its first condition says it."""
-    match query:
-        case Intersection(parts) | Union(parts):
-            return next((kind for part in parts if (kind := _kind_of(part, graph)) is not None), None)
-        case Project(relation, _, inverse) if relation not in DESCRIPTIONS:
-            return _types(relation, graph)[0 if inverse else 1]
-    return None
 
 
 def _types(relation: str, graph: FactGraph) -> tuple[str, str]:
@@ -120,4 +118,4 @@ def _article(word: str) -> str:
 
 
 def _with_article(kind: str) -> str:
-    return f"{_article(kind)} {kind}"
+    return f"{_article(kind)} {kind.replace('_', ' ')}"
