@@ -36,7 +36,7 @@ from turnwise_synthesis.shaper.obfuscation import count_candidates, obfuscate
 from turnwise_synthesis.shaper.scene import Scene, build_world_scene
 from turnwise_synthesis.shaper.verdict import count_searches
 
-SEEDS = range(4)
+SEEDS = range(2)
 PER_WORLD = 50
 TOP_K, RECALL_K = 3, 5
 KINDS = ("person", "place", "organisation", "work")

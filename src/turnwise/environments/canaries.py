@@ -1,7 +1,7 @@
 """Canary strings: marks by which data for evaluation are found where they must not be, in training data.
 
-Published sets of questions carry one in every row, as a sentence with "canary GUID" and a name (BIG-bench's convention)
-or in a column `canary` (BrowseComp's file). A row with either is not trained on.
+Published sets of questions carry one in every row, as a sentence with "canary GUID" and a name (BIG-bench's convention),
+as "canary string:", or in a column `canary` (BrowseComp's file). A row with either is not trained on.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from turnwise.core.errors import DataError
 
 CANARY = "canary"
 """The column."""
-_MARK = re.compile(r"canary\s+(?:guid|string)\b[^\n]{0,80}", re.IGNORECASE)
+_MARK = re.compile(r"canary\s+(?:guid\b|string\s*[:=])[^\n]{0,80}", re.IGNORECASE)
 
 
 def find_canary(row: Mapping[str, Any]) -> str | None:

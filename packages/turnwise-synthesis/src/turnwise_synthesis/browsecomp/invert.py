@@ -83,8 +83,8 @@ def list_conditions(entity: str, graph: FactGraph, plan: Plan) -> list[Projectio
 
 
 def invert(entity: str, graph: FactGraph, random: Random, plan: Plan) -> Inverted:
-    """Choose conditions on an entity in random order, one that names an entity first, until it is the only one left;
-    then drop the needless ones."""
+    """Choose conditions on an entity until it is the only one left, then drop the needless ones. One that names an
+    entity is the first; the vaguest follow, or, if `max_conditions` of these are not enough, others in random order."""
     left = {each: evaluate(each, graph) for each in list_conditions(entity, graph, plan)}
     usable = [each for each, members in left.items() if len(members) >= plan.min_candidates]
     if len(usable) < 2:
@@ -94,17 +94,12 @@ def invert(entity: str, graph: FactGraph, random: Random, plan: Plan) -> Inverte
     if not anchors:
         return Inverted(outcome=Outcome.NO_ANCHOR, answer=entity)
     random.shuffle(usable)
-    chosen: list[Projection] = [random.choice(anchors)]
-    candidates = left[chosen[0]]
-    for each in usable:
-        if len(chosen) == plan.max_conditions or candidates == {entity}:
-            break
-        if len(candidates & left[each]) < len(candidates):
-            candidates &= left[each]
-            chosen.append(each)
-    if candidates != {entity}:
-        return Inverted(outcome=Outcome.NOT_UNIQUE, answer=entity)
-    return _finish(entity, drop_needless(chosen, left, entity), left, graph)
+    anchor = random.choice(anchors)
+    for order in (sorted(usable, key=lambda each: -len(left[each])), usable):
+        chosen = _choose(anchor, order, left, entity, plan.max_conditions)
+        if chosen is not None:
+            return _finish(entity, drop_needless(chosen, left, entity), left, graph)
+    return Inverted(outcome=Outcome.NOT_UNIQUE, answer=entity)
 
 
 def invert_many(
@@ -143,6 +138,25 @@ def find_needless(query: Intersection, graph: FactGraph) -> list[Projection]:
     answers = evaluate(query, graph)
     whole = {part: shorter for part, shorter in leave_out(query) if part in query.parts}
     return [part for part, shorter in whole.items() if evaluate(shorter, graph) == answers]
+
+
+def _choose(
+    anchor: Projection,
+    order: Sequence[Projection],
+    left: Mapping[Projection, frozenset[str]],
+    entity: str,
+    max_conditions: int,
+) -> list[Projection] | None:
+    """Return the anchor and the conditions that each leave fewer candidates than those before; None if they do not
+    leave the entity alone."""
+    chosen, candidates = [anchor], left[anchor]
+    for each in order:
+        if len(chosen) == max_conditions or candidates == {entity}:
+            break
+        if len(candidates & left[each]) < len(candidates):
+            candidates &= left[each]
+            chosen.append(each)
+    return chosen if candidates == {entity} else None
 
 
 def _finish(

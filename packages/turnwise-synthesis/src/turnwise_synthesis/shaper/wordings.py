@@ -8,7 +8,7 @@ from turnwise.environments.search_qa.projection import Constant, Intersection, P
 from turnwise_synthesis.shaper.graph import DESCRIPTIONS, UNTYPED, FactGraph
 
 _CLAUSES = {
-    "type": "that is {a} {value}",
+    "type": "{who} is {a} {value}",
     "initial": "whose name begins with {value}",
     "first": "whose name begins with the word {value}",
     "decade": "in the {value}",
@@ -37,12 +37,14 @@ def write_noun(query: Projection, graph: FactGraph, kind: str = UNTYPED, *, mark
             assert isinstance(first, Project)
             if not first.inverse:
                 return f"the {names} of {write_noun(first.of, graph, _types(first.relation, graph)[0])}"
-    if isinstance(query, Union) and _clause(query, graph) is None:
+    if isinstance(query, Union) and _clause(query, graph, kind) is None:
         return " or ".join(write_noun(part, graph, kind) for part in query.parts)
     parts = query.parts if isinstance(query, Intersection) else (query,)
     named = find_kind(query, graph)
-    clauses = [_clause(part, graph) or f"that is {write_noun(part, graph, kind)}" for part in parts]
-    return f"{_with_article(kind if named == UNTYPED else named)} {mark.join(clauses)}"
+    kind = kind if named == UNTYPED else named
+    said = [part for part in parts if part != Project("type", Constant(kind), inverse=True)]
+    clauses = [_clause(part, graph, kind) or f"{_who(kind)} is {write_noun(part, graph, kind)}" for part in said]
+    return f"{_with_article(kind)} {mark.join(clauses)}".strip()
 
 
 def write_compact(query: Projection) -> str:
@@ -79,21 +81,22 @@ def find_kind(query: Projection, graph: FactGraph) -> str:
             return next((kind for part in parts if (kind := find_kind(part, graph)) != UNTYPED), UNTYPED)
 
 
-def _clause(query: Projection, graph: FactGraph) -> str | None:
-    """Return what a query says of its member as a relative clause; None for a constant and a mixed union."""
+def _clause(query: Projection, graph: FactGraph, kind: str) -> str | None:
+    """Return what a query says of its member, which has this type, as a relative clause; None for a constant and a
+    mixed union."""
     match query:
         case Project(relation, Constant(value), True) if relation in DESCRIPTIONS:
-            return _CLAUSES[relation].format(value=value, a=_article(value))
+            return _CLAUSES[relation].format(value=value, a=_article(value), who=_who(kind))
         case Project(relation, of, True):
             return f"whose {_words(relation)} is {write_noun(of, graph, _types(relation, graph)[1])}"
         case Project():
-            return f"that is {write_noun(query, graph)}"
+            return f"{_who(kind)} is {write_noun(query, graph)}"
         case Union(parts) if (names := _names_of_one(parts)) is not None:
             first = parts[0]
             assert isinstance(first, Project)
             if first.inverse:
                 return f"whose {names} is {write_noun(first.of, graph, _types(first.relation, graph)[1])}"
-            return f"that is {write_noun(query, graph)}"
+            return f"{_who(kind)} is {write_noun(query, graph)}"
     return None
 
 
@@ -111,6 +114,10 @@ def _types(relation: str, graph: FactGraph) -> tuple[str, str]:
 
 def _words(relation: str) -> str:
     return relation.replace("_", " ")
+
+
+def _who(kind: str) -> str:
+    return "who" if kind == "person" else "that"
 
 
 def _article(word: str) -> str:
