@@ -20,7 +20,7 @@ from pathlib import Path
 from random import Random
 from statistics import mean
 
-from turnwise.core.types import Scored
+from turnwise.core.types import Scored, Task
 from turnwise.environments.episodes import Played, play_episode
 from turnwise.environments.search_qa.projection import Constant
 from turnwise.evaluation.intervals import compute_wilson_interval
@@ -39,6 +39,7 @@ from turnwise_synthesis.shaper.verdict import count_searches
 SEEDS = range(2)
 PER_WORLD = 50
 TOP_K, RECALL_K = 3, 5
+NUM_TASKS = 100
 KINDS = ("person", "place", "organisation", "work")
 BUDGETS = (0, 1, 2, 3, 4, 6, 8, 12)
 
@@ -135,18 +136,21 @@ def list_fog() -> Iterator[str]:
 def list_budgets(plot: Path | None) -> Iterator[str]:
     """Success of scripted searchers against the calls allowed, and of votes among the naive one's attempts."""
     rows: dict[str, list[tuple[int, float, float, float]]] = {"oracle": [], "naive": []}
+    family = BrowseComp()
+    tasks = [family.task("heldout", index) for index in range(NUM_TASKS)]
     for budget in BUDGETS:
-        family = BrowseComp(max_searches=budget)
+        limited = BrowseComp(max_searches=budget)
         for name, found in rows.items():
-            rights = [play(family, name, index, 0).reward for index in range(100)]
-            right = sum(isinstance(reward, Scored) and reward.total == 1.0 for reward in rights)
-            found.append((budget, right / 100, *compute_wilson_interval(right, 100)))
+            rewards = [play(limited, name, task, number).reward for number, task in enumerate(tasks)]
+            right = sum(isinstance(reward, Scored) and reward.total == 1.0 for reward in rewards)
+            found.append((budget, right / NUM_TASKS, *compute_wilson_interval(right, NUM_TASKS)))
     yield "| searches allowed | " + " | ".join(rows) + " |"
     yield "|---" * (1 + len(rows)) + "|"
     for number, budget in enumerate(BUDGETS):
         cells = [f"{share:.2f} [{low:.2f}, {high:.2f}]" for _, share, low, high in (rows[n][number] for n in rows)]
         yield f"| {budget} | {' | '.join(cells)} |"
-    points = rate_ways([[to_attempt(BrowseComp(), index, seed) for seed in range(16)] for index in range(100)])
+    attempts = [[to_attempt(family, task, number, seed) for seed in range(16)] for number, task in enumerate(tasks)]
+    points = rate_ways(attempts)
     yield ""
     yield from list_ways(points)
     if plot is not None:
@@ -163,9 +167,9 @@ def list_ways(points: Sequence[Point]) -> Iterator[str]:
         yield f"| {way} | {' | '.join(cells)} |"
 
 
-def to_attempt(family: BrowseComp, index: int, seed: int) -> Attempt:
+def to_attempt(family: BrowseComp, task: Task, number: int, seed: int) -> Attempt:
     """An attempt of the naive searcher."""
-    played = play(family, "naive", index, seed)
+    played = play(family, "naive", task, 1000 * seed + number)
     last = played.replies[-1].text
     return Attempt(
         answer=last,
@@ -175,10 +179,9 @@ def to_attempt(family: BrowseComp, index: int, seed: int) -> Attempt:
     )
 
 
-def play(family: BrowseComp, policy: str, index: int, seed: int) -> Played:
-    """One episode on a held-out question."""
-    task = family.task("heldout", index)
-    return asyncio.run(play_episode(family, task, family.policy(policy), seed=1000 * seed + index, max_turns=40))
+def play(family: BrowseComp, policy: str, task: Task, seed: int) -> Played:
+    """One episode."""
+    return asyncio.run(play_episode(family, task, family.policy(policy), seed=seed, max_turns=40))
 
 
 def list_questions(seed: int, count: int) -> Iterator[str]:

@@ -6,6 +6,8 @@ import math
 
 import pytest
 
+from turnwise.core.verdicts import Form, Mark
+from turnwise.questions.replies import read_reply
 from turnwise_synthesis.browsecomp.calibration import (
     Outcome,
     bin_by_confidence,
@@ -73,3 +75,10 @@ def test_confidences_of_replies(reply: str, outcome: Outcome, value: float | Non
     stated = read_confidence(reply)
     assert stated.outcome is outcome
     assert stated.value is None if value is None else math.isclose(stated.value or -1, value)
+
+
+@pytest.mark.parametrize(("word", "score"), [("yes", 1.0), ("no", 0.0)])
+def test_a_reply_in_the_form_of_the_published_grader_is_read_by_its_verdict(word: str, score: float) -> None:
+    reply = f"extracted_final_answer: X\nreasoning: correct: no, at first sight\ncorrect: {word}\nconfidence: 80%"
+    form = Form(marks=(Mark(name="correct", words=(("yes", 1.0), ("no", 0.0))),))
+    assert read_reply(reply, form)[0] == score

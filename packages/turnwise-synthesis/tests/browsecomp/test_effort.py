@@ -53,6 +53,7 @@ def test_the_control_is_one_attempt_and_pass_at_n_the_bound() -> None:
     # one of two: 1 - 0/6 and 1 - C(3,2)/C(4,2) = 1/2
     assert points(questions, BOUND) == {1: 0.5, 2: 0.75, 4: 1.0}
     assert points(questions, "majority")[4] == 0.5  # right in the first, wrong in the second
+    assert points(questions, "best by confidence") == {}  # nothing is stated, so there is no such way
 
 
 @given(

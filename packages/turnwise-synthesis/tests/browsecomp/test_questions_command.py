@@ -99,7 +99,7 @@ def test_a_graph_without_a_unique_answer_says_so_with_counts(tmp_path) -> None:
         "\n".join(json.dumps({"id": f"p{s}", "title": "", "text": f"The r of {s} is X."}) for s in "AB"),
         encoding="utf-8",
     )
-    with pytest.raises(DataError, match=r"no question was made: not unique 2, one condition 1"):
+    with pytest.raises(DataError, match=r"no question was made: no conditions 2, one condition 1"):
         run("invert", "--graph", graph, "--corpus", corpus, "--distance", 1)
     with pytest.raises(DataError, match=r"no question was made: "):
         run("expand", "--graph", graph, "--corpus", corpus)

@@ -13,7 +13,9 @@ from turnwise.core.verdicts import Usage
 from turnwise.environments.search_qa.corpus import Passage, write_corpus
 from turnwise.environments.search_qa.wordings import Style
 from turnwise.environments.search_qa.world import build_world
-from turnwise.judging.text import Written
+from turnwise.judging.engine import EngineWriter
+from turnwise.judging.text import TextOptions, Written
+from turnwise.testing import ScriptedEngine, build_tiny_renderer, build_tiny_tokenizer
 from turnwise_synthesis.shaper.extraction import MAX_WINDOW, cut, extract_graph, read_reply, write_facts
 from turnwise_synthesis.shaper.writers import by_writer
 
@@ -157,3 +159,12 @@ def test_any_writer_reads_passages_and_its_refusal_is_no_fact() -> None:
             asyncio.run(extract_graph([OSLO], by_writer(Refuses(**reply))))
         with pytest.raises(DataError, match=told):
             asyncio.run(by_writer(Refuses(**reply))("prompt"))
+
+
+def test_an_engine_reads_passages() -> None:
+    renderer = build_tiny_renderer(build_tiny_tokenizer([RAFT, OSLO.text], vocab_size=400))
+    engine = ScriptedEngine(renderer, [RAFT])
+    writer = EngineWriter(engine, renderer, TextOptions(max_tokens=200), name="extractor", owns_engine=True)
+    read = asyncio.run(extract_graph([OSLO], by_writer(writer)))
+    assert read.readings == {"read": 1}
+    assert [each.triple for each in read.graph.statements] == [("builder", "Kon-Tiki", "Thor Heyerdahl")]

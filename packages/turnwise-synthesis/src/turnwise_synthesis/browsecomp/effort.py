@@ -86,6 +86,8 @@ WAYS: Mapping[str, Choose] = {
     "best by confidence": choose_surest,
     "random (control)": choose_at_random,
 }
+CONFIDENT = ("weighted by confidence", "best by confidence")
+"""Ways that need a stated confidence."""
 BOUND = "pass@n (bound)"
 
 
@@ -128,7 +130,8 @@ def load_questions(run: Path, evaluation: str = "") -> tuple[str, list[list[Atte
 
 def rate_ways(questions: Sequence[Sequence[Attempt]], *, seed: int = 0) -> list[Point]:
     """Return the success of every way to choose from 1, 2, 4, ... attempts, and of all of them, over the questions with
-    the most attempts; the control and pass@n are exact, the others a mean over `NUM_DRAWS` draws of n attempts.
+    the most attempts; the control and pass@n are exact, the others a mean over `NUM_DRAWS` draws of n attempts. The
+    ways of `CONFIDENT` are left out if no attempt states a confidence: they would draw among the distinct answers.
 
     Raises DataError without questions.
     """
@@ -136,10 +139,12 @@ def rate_ways(questions: Sequence[Sequence[Attempt]], *, seed: int = 0) -> list[
         raise DataError("no question has a scored attempt; evaluate the run first")
     most = max(map(len, questions))
     whole = [attempts for attempts in questions if len(attempts) == most]
+    states = any(attempt.stated.value is not None for attempts in whole for attempt in attempts)
     sizes = sorted({*(2**power for power in range(most.bit_length()) if 2**power <= most), most})
     return [
         _point(name, size, [_rate(name, attempts, size, seed, number) for number, attempts in enumerate(whole)], whole)
         for name in (*WAYS, BOUND)
+        if states or name not in CONFIDENT
         for size in sizes
     ]
 

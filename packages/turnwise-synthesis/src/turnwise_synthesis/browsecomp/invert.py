@@ -27,8 +27,9 @@ class Plan:
     min_candidates: int = 2
     """Fewest entities that each condition alone leaves."""
     max_conditions: int = 4
-    obfuscations: tuple[str, ...] = ("first", "initial", "decade", "type", HYPERNYM)
-    """Operators that make a condition vaguer; a condition is left exact only where `distance` keeps it away."""
+    obfuscations: tuple[str, ...] = ("first", "initial", "decade", HYPERNYM)
+    """Operators that make a condition vaguer. Not "type" by default: "whose publisher is an organisation" excludes only
+    what has no publisher in the graph, so that an answer would be unique by what nobody wrote down."""
     distance: int = 1
     """Facts between the entity and the nearest entity that is named: 1 names its neighbours, 2 only theirs."""
 
