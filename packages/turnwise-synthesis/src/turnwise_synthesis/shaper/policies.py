@@ -6,20 +6,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from itertools import islice, product
+from itertools import combinations, islice, product
 from random import Random
 
 from turnwise.core.types import Message, Task, ToolCall
 from turnwise.environments.replies import answer_message
 from turnwise.environments.search_qa.corpus import read_fact
-from turnwise.environments.search_qa.projection import Constant, Project, Projection, parse, to_text
+from turnwise.environments.search_qa.projection import Constant, Intersection, Project, Projection, parse, to_text
 from turnwise.environments.search_qa.world import RELATIONS
-from turnwise_synthesis.shaper.expand import list_conditions, list_unique_questions, substitute
+from turnwise_synthesis.shaper.expand import list_conditions, substitute
 from turnwise_synthesis.shaper.flaws import list_constants
 from turnwise_synthesis.shaper.graph import UNTYPED, YEAR, FactGraph, Statement, Triple
 from turnwise_synthesis.shaper.solver import write_query
 
-MAX_VALIDATIONS = 12
+MAX_VALIDATIONS = 40
 """Expansions that the oracle validates before it gives up and answers with the last one."""
 Ask = Callable[[str, str], str]
 """Returns what a tool answered to an argument."""
@@ -87,13 +87,16 @@ class OracleExpander:
         return str(text)
 
     def _list_questions(self, entity: str, used: set[str], ask: Ask) -> list[Projection]:
-        """Return the questions about other entities whose only answer, as far as was read, is this one."""
+        """Return the questions of one and of two conditions on an entity that name none of these: whether it is their
+        only answer, `validate` knows."""
         triples = {*read_results(ask("search", entity)), *self._read_relations(entity, ask)}
         graph = build_graph(triples)
         if entity not in graph.about:
             return []
-        questions = list_unique_questions(entity, graph, 2)
-        return [each for each in questions if not {name for name, _ in list_constants(each)} & used]
+        conditions = [
+            each for each in list_conditions(entity, graph) if not {name for name, _ in list_constants(each)} & used
+        ]
+        return [*conditions, *map(Intersection, combinations(conditions, 2))]
 
     def _read_relations(self, entity: str, ask: Ask) -> list[Triple]:
         relations = [*RELATIONS, YEAR]
