@@ -240,6 +240,11 @@ def show_seed(task: Task) -> Any:
 
 
 CASES = {
+    "browsecomp": Case(
+        arguments={"num_entities": 40, "tasks_per_world": 4},
+        controls=({"search": "off"}, {"search": "shuffled"}, {"max_searches": 0}),
+        gold=("answers",),
+    ),
     "coding": Case(controls=({"tests": "off"}, {"tests": "shuffled"}), gold=("hidden", "parts")),
     "countdown": Case(acts="replies", meets="several operations leave the same numbers"),
     "debate": Case(identity=show_seed, chance=0.7, controls=({"protocol": "none"},), spoilt=0.5),
@@ -255,6 +260,7 @@ CASES = {
         acts="replies",
         max_turns=30,
     ),
+    "expander": Case(arguments={"num_entities": 40}, max_turns=80),
     "games": Case(
         arguments={"game": "nim"},
         shares="a deal is no secret: what is learned is the play",

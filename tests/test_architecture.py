@@ -55,6 +55,8 @@ FLOORS = {
     "turnwise_adapters/scienceworld": 3,
     "turnwise_adapters/verl_tool": 3,
     **{f"turnwise_rewards/{name}": 3 for name in ("unlabelled", "shaping", "grounding", "ranked")},
+    "turnwise_synthesis/shaper": 3,
+    "turnwise_synthesis/browsecomp": 4,
     "turnwise_rewards/reward_models": 4,
     "turnwise_synthesis/failures": 4,
     "turnwise_rewards/redteam": 5,

@@ -106,9 +106,9 @@ OFFERED: dict[str, dict[str, tuple[str, ...]]] = {
         "turnwise.recipes": ("grounding", "redteam", "reward_models", "shaping", "unlabelled"),
     },
     "turnwise-synthesis": {
-        "turnwise.environments": ("near_failures", "research"),
-        "turnwise.commands": ("failures", "research", "synthesize"),
-        "turnwise.recipes": ("pretraining", "research"),
+        "turnwise.environments": ("browsecomp", "expander", "near_failures", "research"),
+        "turnwise.commands": ("failures", "questions", "research", "synthesize"),
+        "turnwise.recipes": ("browsecomp", "pretraining", "research"),
     },
 }
 """Names by entry-point group by package; those of `turnwise.recipes` are the folders of the recipes."""

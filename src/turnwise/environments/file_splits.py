@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar, get_args
 from turnwise.core.errors import ConfigError
 from turnwise.core.protocols import Split
 from turnwise.core.seeds import rng
+from turnwise.environments.canaries import refuse_canary
 from turnwise.environments.data_rows import RowFile, load_file
 from turnwise.pictures.rows import RowPictures, refuse_pictures
 
@@ -119,14 +120,15 @@ def load_splits(
     prepare: Callable[[dict[str, Any], Path], dict[str, Any]] = refuse_pictures,
 ) -> FileSplits[Row]:
     """Load the file of each split. Rows with equal `asks` are copies of one another. `prepare` changes a row before it
-    is converted; it gets the row and the folder of its file. The default refuses rows with pictures.
+    is converted; it gets the row and the folder of its file. The default refuses rows with pictures. A training row
+    with a canary string counts as bad (`canaries`).
 
     Raises ConfigError for a missing path, and as `load_file` does if more than the share `max_bad_rows` is bad.
     """
     splits: tuple[Split, ...] = get_args(Split)
     for split in splits:
         check_path(f"{split}_path", paths[split])
-    loaded = {split: _load(Path(paths[split]), convert, prepare, max_bad_rows) for split in splits}
+    loaded = {split: _load(Path(paths[split]), split, convert, prepare, max_bad_rows) for split in splits}
     rows: dict[Split, Sequence[Row]] = {split: file.rows for split, file in loaded.items()}
     places: dict[Split, Place] = {split: file.place for split, file in loaded.items()}
     notes = [note for file in loaded.values() if (note := file.note) is not None]
@@ -136,11 +138,17 @@ def load_splits(
 
 def _load(
     path: Path,
+    split: Split,
     convert: Callable[[dict[str, Any]], Row],
     prepare: Callable[[dict[str, Any], Path], dict[str, Any]],
     max_bad_rows: float,
 ) -> RowFile[Row]:
-    return load_file(path, lambda row: convert(prepare(row, path.parent)), max_bad_share=max_bad_rows)
+    def read(row: dict[str, Any]) -> Row:
+        if split == "train":
+            refuse_canary(row)
+        return convert(prepare(row, path.parent))
+
+    return load_file(path, read, max_bad_share=max_bad_rows)
 
 
 def describe_copies(

@@ -22,6 +22,7 @@ from typing import Any
 from turnwise.core.errors import DataError
 from turnwise.core.messages import ImagePart, Part, join_texts
 from turnwise.core.types import Message, Role, StopReason, TextPart, ToolCall, ToolSpec
+from turnwise.environments.canaries import refuse_canary
 from turnwise.environments.data_rows import load_rows
 from turnwise.pictures.rows import COLUMNS, RowPictures
 
@@ -73,17 +74,24 @@ class ChatRow:
     """The opening messages: those before the first reply, or the whole prompt."""
 
 
-def load_chat_rows(path: Path, pictures: RowPictures | None = None) -> list[tuple[int, ChatRow | None]]:
+def load_chat_rows(
+    path: Path, pictures: RowPictures | None = None, *, trains: bool = True
+) -> list[tuple[int, ChatRow | None]]:
     """(line or row number, conversation) of every row; the conversation is None if a limit cut its only reply. Its
-    pictures are without pixels: `pictures`, if given, finds them.
+    pictures are without pixels: `pictures`, if given, finds them. Rows that are trained on (`trains`) may not have a
+    canary string.
 
     Raises DataError naming file and line with the remedy, ConfigError for Parquet without pyarrow.
     """
     is_parquet = path.suffix == ".parquet"
-    pictures = pictures or RowPictures()
-    return load_rows(
-        path, lambda row: read_chat_row(_drop_nulls(row) if is_parquet else row, pictures=pictures, folder=path.parent)
-    )
+    found = pictures or RowPictures()
+
+    def read(row: dict[str, Any]) -> ChatRow | None:
+        if trains:
+            refuse_canary(row)
+        return read_chat_row(_drop_nulls(row) if is_parquet else row, pictures=found, folder=path.parent)
+
+    return load_rows(path, read)
 
 
 def read_chat_row(row: Row, *, pictures: RowPictures | None = None, folder: Path | None = None) -> ChatRow | None:

@@ -82,7 +82,7 @@ def _encode_file(
     samples: dict[str, list[Sample]] = {name: [] for name in ("", *list_learners(config.roles))}
     kept, too_long, cut, longest = 0, 0, 0, 0
     pictures = RowPictures()
-    for number, row in load_chat_rows(file, pictures):
+    for number, row in load_chat_rows(file, pictures, trains=option == "sft.path"):
         if row is None:
             cut += 1
             continue

@@ -94,7 +94,9 @@ class ClassFamily(FromFiles):
             check_row(contract, {"seed": 0} if contract.takes_seed else {})
         heldout = None
         if chosen.heldout_path:
-            heldout = load_rows(Path(chosen.heldout_path), contract, self._pictures, max_bad_share=chosen.max_bad_rows)
+            heldout = load_rows(
+                Path(chosen.heldout_path), contract, self._pictures, max_bad_share=chosen.max_bad_rows, trains=False
+            )
         self._files = self._rows = None if rows is None else split_rows(rows, heldout, contract, chosen.seed)
 
     @property

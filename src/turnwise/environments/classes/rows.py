@@ -9,6 +9,7 @@ from typing import Any
 from turnwise.core.errors import ConfigError, DataError, EnvironmentFault
 from turnwise.core.protocols import Split
 from turnwise.core.seeds import rng
+from turnwise.environments.canaries import refuse_canary
 from turnwise.environments.classes.contract import Contract, check_row, read_messages
 from turnwise.environments.data_rows import RowFile, check_plain, load_file
 from turnwise.environments.file_splits import DataFile, FileSplits, Place, describe_copies
@@ -21,11 +22,15 @@ HELDOUT_SHARE = 0.1
 """Share of the rows that are held out if there is no file of held-out rows; at least one row."""
 
 
-def load_rows(path: Path, contract: Contract, pictures: RowPictures, *, max_bad_share: float) -> RowFile[Row]:
-    """Load the rows of a file, in order, their pictures by digest; rows that `reset` does not accept count as bad.
-    Raises as `load_file` does."""
+def load_rows(
+    path: Path, contract: Contract, pictures: RowPictures, *, max_bad_share: float, trains: bool = True
+) -> RowFile[Row]:
+    """Load the rows of a file, in order, their pictures by digest; rows that `reset` does not accept count as bad, and
+    if they are trained on (`trains`) so do those with a canary string. Raises as `load_file` does."""
 
     def check(row: dict[str, Any]) -> Row:
+        if trains:
+            refuse_canary(row)
         row = to_plain(pictures.take(row, (PROMPT,), path.parent), PROMPT)
         check_plain(row)
         try:

@@ -1,8 +1,8 @@
 """Knowledge projections: questions as set expressions over a graph, with an evaluator, a printer and a parser.
 
 A projection R(V) is the set of entities that stand in relation R to a member of V (WebShaper, arXiv 2507.15061). The
-original reads a relation in both directions at once; here a direction is part of the expression, because our relations
-are functional forwards only:
+original reads a relation in both directions at once; here a direction is part of the expression, because the relations
+of generated worlds are functional forwards only:
 
     author([Blue Lantern])                    the author of Blue Lantern
     birthplace(author([Blue Lantern]))        the birthplace of that author
@@ -23,8 +23,8 @@ class Graph(Protocol):
     """The parts of a world that the evaluator reads."""
 
     @property
-    def facts(self) -> Mapping[tuple[str, str], str]:
-        """(relation, subject) -> object."""
+    def objects(self) -> Mapping[tuple[str, str], tuple[str, ...]]:
+        """(relation, subject) -> objects."""
         ...
 
     @property
@@ -77,7 +77,7 @@ def evaluate(query: Projection, graph: Graph) -> frozenset[str]:
                 return frozenset(
                     subject for member in members for subject in graph.subjects.get((relation, member), ())
                 )
-            return frozenset(graph.facts[relation, member] for member in members if (relation, member) in graph.facts)
+            return frozenset(object for member in members for object in graph.objects.get((relation, member), ()))
         case Intersection(parts):
             return frozenset.intersection(*(evaluate(part, graph) for part in parts))
         case Union(parts):

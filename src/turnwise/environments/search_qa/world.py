@@ -65,6 +65,11 @@ class World:
         return tuple(self.types)
 
     @cached_property
+    def objects(self) -> Mapping[Fact, tuple[str, ...]]:
+        """(relation, subject) -> its object, as a tuple with one member."""
+        return {fact: (target,) for fact, target in self.facts.items()}
+
+    @cached_property
     def subjects(self) -> Mapping[Fact, tuple[str, ...]]:
         """Maps (relation, object) to every subject with that object: the facts read backwards."""
         subjects: dict[Fact, list[str]] = {}
