@@ -1,7 +1,7 @@
 """Canary strings: marks by which data for evaluation are found where they must not be, in training data.
 
-Published sets of questions carry one in every row, as a sentence with "canary GUID" and a name (BIG-bench's convention),
-as "canary string:", or in a column `canary` (BrowseComp's file). A row with either is not trained on.
+Published sets of questions carry one in every row, as a sentence with "canary GUID" and a name (BIG-bench's
+convention), as "canary string:", or in a column `canary` (BrowseComp's file). A row with either is not trained on.
 """
 
 from __future__ import annotations

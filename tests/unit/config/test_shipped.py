@@ -41,7 +41,7 @@ def install_recipes(
     folder: Path, package: str, value: str, *, requires: str = "", points: tuple[str, ...] = ()
 ) -> Path:
     """A package whose module names a folder of recipes, in entry points of these names or its own; the folder."""
-    offers = {name: f"{package}:RECIPES" for name in points or (package,)}
+    offers = dict.fromkeys(points or (package,), f"{package}:RECIPES")
     write_entry_points(folder, package, {GROUP: offers}, requires=requires)
     (folder / f"{package}.py").write_text(f"from pathlib import Path\n\nRECIPES = {value}\n")
     recipes = folder / f"recipes_of_{package}"

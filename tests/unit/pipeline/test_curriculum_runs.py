@@ -54,7 +54,7 @@ def make_world(path: Path, sampler: str, *, family: Any = None, by: str = "kind"
 
 
 def list_opened(world: World) -> list[tuple[int, str]]:
-    opened = {}
+    opened: dict[int, tuple[int, str]] = {}
     for row in world.read_lines("journal.jsonl"):
         if row["kind"] == "opened":
             opened.setdefault(row["draw"], (row["task"], row.get("pool", "")))
@@ -86,7 +86,7 @@ def test_a_killed_run_draws_the_same_tasks(tmp_path: Path, sampler: str) -> None
 
 @pytest.mark.parametrize("sampler", ["difficulty", "plr"])
 def test_late_results_are_taken_in_the_order_of_the_journal(tmp_path: Path, sampler: str) -> None:
-    sections = {"schedule": {"max_staleness": 2}, "rollout": {"dynamic_sampling": {"metric": "reward"}}}
+    sections: dict[str, Any] = {"schedule": {"max_staleness": 2}, "rollout": {"dynamic_sampling": {"metric": "reward"}}}
     world = make_world(tmp_path / "run", sampler, **sections)
     with crash_at(60), pytest.raises(Crash):
         world.live()
@@ -152,7 +152,7 @@ def test_a_file_that_begins_again_offers_no_row_as_new(tmp_path: Path) -> None:
 
 def test_tasks_that_cannot_be_made_are_left_out_once(tmp_path: Path) -> None:
     family = KindFamily(broken=frozenset({1, 7}))
-    sections = {"environment": {"max_left_out": 0.05}}
+    sections: dict[str, Any] = {"environment": {"max_left_out": 0.05}}
     whole = make_world(tmp_path / "whole", "uniform", family=family, **sections)
     whole.live()
     assert set(whole.journal.left_out) == {1, 7}

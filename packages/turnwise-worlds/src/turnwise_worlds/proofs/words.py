@@ -2,12 +2,13 @@
 
 A state is shown as its first open goal. The **terse** style is one line: every hypothesis closed by `;`, then `|-` and
 the conclusion. A hypothesis is called by the last word of what it says and a number, in one word, so that a model that
-learns from nothing has to learn no more than which words begin like the goal: ` p > q2 ; p0 ; |- q`. Symbols are `>`, `&`, `|`, `F` (false), `=`, and those of terms (`*`, `inv`, `e`,
-`++`, `::`, `rev`, `nil`); each symbol and name has one space before it. The **full** style is Coq's: a line `c : p ->
-q` for each hypothesis, then `|- q`, with ` (2 goals)` behind it where several are open. A tactic is a call: `split`
-without arguments, `destruct name = h`, `apply name = q2`. New hypotheses get the first names of the theorem's own list
-(`Theorem.names`) that the goal does not use. A tactic that does not apply is answered by `no` and the unchanged state. `format_state` and `format_tactic` write these, `TACTICS` lists tactics with their Coq
-sentences.
+learns from nothing has to learn no more than which words begin like the goal: ` p > q2 ; p0 ; |- q`. Symbols are `>`,
+`&`, `|`, `F` (false), `=`, and those of terms (`*`, `inv`, `e`, `++`, `::`, `rev`, `nil`); each symbol and name has one
+space before it. The **full** style is Coq's: a line `c : p -> q` for each hypothesis, then `|- q`, with ` (2 goals)`
+behind it where several are open. A tactic is a call: `split` without arguments, `destruct name = h`, `apply name = q2`.
+New hypotheses get the first names of the theorem's own list (`Theorem.names`) that the goal does not use. A tactic that
+does not apply is answered by `no` and the unchanged state. `format_state` and `format_tactic` write these, `TACTICS`
+lists tactics with their Coq sentences.
 """
 
 from __future__ import annotations
