@@ -333,6 +333,10 @@ CASES = {
         acts="replies",
     ),
     "report": Case(controls=({"search": "off"}, {"search": "shuffled"})),
+    "research": Case(
+        controls=({"search": "off"}, {"search": "shuffled"}, {"citations": "shuffled"}),
+        max_turns=80,
+    ),
     "reasoning_gym": Case(arguments={"datasets": {"course_schedule": 1.0}}, chance=0.5),
     "relay": Case(controls=({"channel": "silent"},), identity=show_seed),
     "repair": Case(controls=({"tests": "off"}, {"tests": "shuffled"}), gold=("bug",)),
@@ -400,6 +404,10 @@ EXCUSED = {
     "crafter": (ADAPTER, "packages/turnwise-adapters/tests/adapters/test_crafter.py"),
     "gymnasium": (ADAPTER, "packages/turnwise-adapters/tests/adapters/test_gymnasium.py"),
     "lean": ("an episode is played in Lean, which is not there", "packages/turnwise-worlds/tests/lean/test_lean.py"),
+    "near_failures": (
+        "its tasks are those of another family, from a file",
+        "packages/turnwise-synthesis/tests/failures/test_near_failures.py",
+    ),
     "minigrid": (ADAPTER, "packages/turnwise-adapters/tests/adapters/test_gymnasium.py"),
     "open_spiel": (ADAPTER, "packages/turnwise-adapters/tests/adapters/test_board_games.py"),
     "openenv": (ADAPTER, "packages/turnwise-adapters/tests/adapters/test_openenv.py"),
