@@ -15,6 +15,7 @@ from typing import Any
 
 from turnwise.core.documents import Document
 from turnwise.core.errors import DataError
+from turnwise.environments.canaries import refuse_canary
 from turnwise.environments.data_rows import load_rows
 from turnwise.exchange.chat_rows import link_results, order_results, read_message, read_tools
 from turnwise.exchange.conversations import tool_to_json
@@ -36,7 +37,8 @@ def load_documents(path: Path) -> tuple[list[tuple[str, Document]], int]:
 
 
 def read_document(row: Mapping[str, Any]) -> Document | None:
-    """The document in a row; None if it is empty. Raises DataError saying what is wrong with it."""
+    """The document in a row; None if it is empty. Raises DataError saying what is wrong with it, a canary included."""
+    refuse_canary(row)
     given = [kind for kind in KINDS if row.get(kind) is not None]
     if len(given) != 1:
         raise DataError(

@@ -53,6 +53,7 @@ def test_empty_rows_are_counted(tmp_path: Path) -> None:
         ({"token_ids": [1, -2]}, '"token_ids" holds -2'),
         ({"token_ids": [1, True]}, '"token_ids" holds True'),
         ({"token_ids": "1 2"}, '"token_ids" is of type str'),
+        ({"text": "x canary GUID 26b5c67b"}, "has the canary 'canary GUID 26b5c67b'"),
         ({"messages": ["hello"]}, "message 0 is of type str"),
         ({"messages": [{"role": "robot", "content": "x"}]}, "role='robot' is unknown"),
     ],
