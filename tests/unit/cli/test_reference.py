@@ -61,7 +61,7 @@ def test_the_names_are_those_that_a_recipe_may_have() -> None:
     [
         ("rollout.group_size", ["rollout.group_size"]),
         ("loss.kl", ["loss.kl", "loss.kl.coefficient"]),
-        ("staleness", ["schedule.max_staleness"]),
+        ("staleness", ["curriculum.options.staleness", "schedule.max_staleness"]),
         ("laptop", ["model.config"]),
         ("no such thing", []),
     ],
