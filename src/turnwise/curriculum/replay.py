@@ -66,11 +66,11 @@ class ReplaySampler:
             by_score.setdefault(self._archive[task].score, []).append(task)
         total = math.fsum(places.values())
         ages = {task: self._step - self._archive[task].step for task in ranked}
-        oldest, mixed = sum(ages.values()), {}
+        total_age, mixed = sum(ages.values()), {}
         for equal in by_score.values():
             score_share = math.fsum(places[task] for task in equal) / len(equal) / total
             for task in equal:
-                age_share = ages[task] / oldest if oldest else 1 / len(ranked)
+                age_share = ages[task] / total_age if total_age else 1 / len(ranked)
                 mixed[task] = (1 - self._options.staleness) * score_share + self._options.staleness * age_share
         return mixed
 

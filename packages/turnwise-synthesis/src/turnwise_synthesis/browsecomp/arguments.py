@@ -8,11 +8,11 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, SkipValidation, model_validator
 
 from turnwise.core.errors import ConfigError
-from turnwise.environments.arguments import FamilyArguments, Seconds, Share, check_weights
+from turnwise.environments.arguments import Seconds, Share, check_weights
 from turnwise.environments.search_qa.environment import SearchSwitch
-from turnwise.environments.search_qa.names import MAX_WORDS
 from turnwise.environments.search_qa.world import MIN_ENTITIES
 from turnwise_synthesis.browsecomp.invert import Plan
+from turnwise_synthesis.shaper.arguments import SceneArguments
 from turnwise_synthesis.shaper.obfuscation import OPERATORS
 
 KINDS: Mapping[str, int] = {"near": 1, "far": 2}
@@ -22,17 +22,11 @@ Prompt = Literal["short", "explained", "confidence"]
 Wording = Literal["plain", "compact"]
 
 
-class BrowseCompArguments(FamilyArguments):
+class BrowseCompArguments(SceneArguments):
     """Inverted questions over generated worlds, with a budget of searches."""
 
     num_entities: int = Field(60, ge=MIN_ENTITIES, le=1_000)
     """Entities per world."""
-    tasks_per_world: int = Field(8, ge=1, le=1_000)
-    """Consecutive tasks that share a world."""
-    num_words: int = Field(32, ge=8, le=MAX_WORDS)
-    """Number of words used from each list of which names are made."""
-    num_distractors: int = Field(0, ge=0, le=10_000)
-    """Passages that answer nothing."""
     top_k: int = Field(3, ge=1, le=100)
     """Most passages that a search returns."""
     kinds: Annotated[Mapping[str, float] | None, SkipValidation] = None

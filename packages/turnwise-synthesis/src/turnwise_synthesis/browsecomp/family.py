@@ -20,7 +20,6 @@ from turnwise_synthesis.browsecomp.arguments import KINDS, BrowseCompArguments, 
 from turnwise_synthesis.browsecomp.environment import BudgetedSearch
 from turnwise_synthesis.browsecomp.invert import Inverted, invert
 from turnwise_synthesis.browsecomp.policies import NaiveSearcher, OracleSearcher, RandomSearcher
-from turnwise_synthesis.shaper.scene import Scene, build_world_scene
 from turnwise_synthesis.shaper.verdict import count_searches
 from turnwise_synthesis.shaper.wordings import write_compact, write_question
 
@@ -51,7 +50,7 @@ class BrowseComp(GeneratedFamily[BrowseCompArguments]):
         """See `GeneratedFamily`."""
         super().__init__(**arguments)
         self._kinds = self._chosen.weights
-        self._scene = lru_cache(maxsize=CACHED_SCENES)(self._build_scene)
+        self._scene = lru_cache(maxsize=CACHED_SCENES)(self._chosen.build_scene)
         self._questions = lru_cache(maxsize=len(KINDS) * CACHED_SCENES)(self._find_questions)
 
     def generate(self, split: Split, index: int) -> tuple[tuple[Message, ...], dict[str, Any]]:
@@ -147,13 +146,4 @@ class BrowseComp(GeneratedFamily[BrowseCompArguments]):
             task,
             task.prompt,
             lambda query: format_documents(retriever.search(query, self._chosen.top_k), "plain"),
-        )
-
-    def _build_scene(self, split: Split, seed: int) -> Scene:
-        return build_world_scene(
-            split,
-            seed,
-            num_entities=self._chosen.num_entities,
-            num_words=self._chosen.num_words,
-            num_distractors=self._chosen.num_distractors,
         )

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from turnwise.core.errors import ConfigError, EnvironmentFault, ToolTimeout
+from turnwise.core.errors import ConfigError
 from turnwise.core.protocols import EnvironmentFamily
-from turnwise.core.seeds import derive_seed
 from turnwise.core.types import Message, Reward, Scored, Task, ToolSpec
-from turnwise.environments.episodes import play_episode
+from turnwise.environments.told import play_policies
 from turnwise.evaluation.summary import is_right
 from turnwise.exchange.conversations import Conversation
 from turnwise_synthesis.documents.ledger import Ledger
 
 KIND = "trajectory"
-MAX_AT_ONCE = 8
-"""Most episodes in progress: on a busy machine more of them run into the deadlines of their tools."""
-TRIES = 4
-"""Times that an episode is played until it has no failure; its seed makes all of them the same episode."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,35 +61,25 @@ async def play_trajectories(
 ) -> list[Told]:
     """Return an episode of each policy on each of the training tasks `first .. first + count - 1`; what cannot be
     played is counted."""
-    places = asyncio.Semaphore(MAX_AT_ONCE)
-
-    async def play(index: int, name: str) -> Told | str:
-        async with places:
-            task, policy, own = family.task("train", index), family.policy(name), derive_seed(seed, KIND, index, name)
-            for attempt in range(1, TRIES + 1):
-                try:
-                    played = await play_episode(family, task, policy, seed=own, max_turns=max_turns)
-                    break
-                except (EnvironmentFault, ToolTimeout) as problem:
-                    if attempt == TRIES:
-                        return str(problem)
-            steps = zip(played.replies, played.results, strict=True)
-            return Told(
-                id=f"{name}/train/{index}",
+    told = []
+    episodes = await play_policies(
+        family, policies, count=count, first=first, seed=seed, name=KIND, max_turns=max_turns
+    )
+    for place, played in episodes:
+        if isinstance(played, str):
+            ledger.drop(KIND, place, "failed", played)
+            continue
+        steps = zip(played.replies, played.results, strict=True)
+        told.append(
+            Told(
+                id=place,
                 opening=tuple(played.opening.messages),
                 tools=tuple(played.opening.tools),
                 steps=tuple(Step(reply=reply, observations=result.observations) for reply, result in steps),
                 succeeded=find_outcome(played.reward),
-                task=task,
+                task=played.task,
             )
-
-    wanted = [(index, name) for index in range(first, first + count) for name in policies]
-    told = []
-    for (index, name), each in zip(wanted, await asyncio.gather(*(play(*each) for each in wanted)), strict=True):
-        if isinstance(each, Told):
-            told.append(each)
-        else:
-            ledger.drop(KIND, f"{name}/train/{index}", "failed", each)
+        )
     return told
 
 

@@ -17,7 +17,7 @@ from turnwise_synthesis.shaper.arguments import ExpanderArguments, Prompt
 from turnwise_synthesis.shaper.environment import ExpanderEnvironment
 from turnwise_synthesis.shaper.expand import expand, grow
 from turnwise_synthesis.shaper.policies import NaiveExpander, OracleExpander, RandomExpander
-from turnwise_synthesis.shaper.scene import Scene, build_world_scene
+from turnwise_synthesis.shaper.scene import Scene
 from turnwise_synthesis.shaper.verdict import judge_expansion
 
 CACHED_SCENES = 64
@@ -46,7 +46,7 @@ class Expander(GeneratedFamily[ExpanderArguments]):
     def __init__(self, **arguments: Any) -> None:
         """See `GeneratedFamily`."""
         super().__init__(**arguments)
-        self._scene = lru_cache(maxsize=CACHED_SCENES)(self._build_scene)
+        self._scene = lru_cache(maxsize=CACHED_SCENES)(self._chosen.build_scene)
 
     def generate(self, split: Split, index: int) -> tuple[tuple[Message, ...], dict[str, Any]]:
         """Generate a question that has a good expansion; splits are endless and share no name.
@@ -107,12 +107,3 @@ class Expander(GeneratedFamily[ExpanderArguments]):
         yield from (passage.text for passage in scene.retriever.search(answer, self._chosen.top_k))
         expanded = expand(query, answer, scene.graph, rng(index, "text"), "layer", self._chosen.layers).query
         yield f"<answer> {to_text(query if expanded is None else expanded)} </answer>"
-
-    def _build_scene(self, split: Split, seed: int) -> Scene:
-        return build_world_scene(
-            split,
-            seed,
-            num_entities=self._chosen.num_entities,
-            num_words=self._chosen.num_words,
-            num_distractors=self._chosen.num_distractors,
-        )
