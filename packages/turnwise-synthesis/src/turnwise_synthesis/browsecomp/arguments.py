@@ -43,7 +43,7 @@ class BrowseCompArguments(SceneArguments):
     """Most searches that the searching solver may need for a question; others are not asked. It does not depend on
     `max_searches`, so that every budget is measured on the same questions."""
     max_searches: int = Field(32, ge=0, le=1_000)
-    """Searches that an episode may make; after these the tool only says so."""
+    """Searches that an episode may make; after these the tool answers that the budget is used up."""
     wording: Wording = "plain"
     """"plain": a sentence; "compact": relations and names only, for small models."""
     prompt: Prompt = "short"
