@@ -15,6 +15,7 @@ from typer.core import TyperGroup
 from turnwise import __version__
 from turnwise.cli import algorithms, check, data, extensions, models, new, recipes, sandbox
 from turnwise.cli.audit import audit
+from turnwise.cli.compare import compare
 from turnwise.cli.interrupts import end_as_interrupted, keep_interrupts
 from turnwise.cli.mcp import mcp
 from turnwise.cli.plan import plan
@@ -34,7 +35,20 @@ class Stopped(Exception):
     """Raised on Ctrl-C. The message says what is kept and how to continue."""
 
 
-FIRST = ("train", "sft", "evaluate", "ask", "report", "export", "audit", "tasks", "options", "metrics", "doctor")
+FIRST = (
+    "train",
+    "sft",
+    "evaluate",
+    "compare",
+    "ask",
+    "report",
+    "export",
+    "audit",
+    "tasks",
+    "options",
+    "metrics",
+    "doctor",
+)
 """Commands that the help lists first, as a run needs them; the others follow."""
 
 
@@ -82,6 +96,7 @@ app.add_typer(recipes.app, name="recipes")
 app.add_typer(sandbox.app, name="sandbox")
 app.add_typer(data.app, name="data")
 app.command()(audit)
+app.command()(compare)
 app.command()(models.export)
 app.command()(mcp)
 app.command()(metrics)
@@ -298,11 +313,20 @@ def evaluate(
     command: Annotated[
         str | None, typer.Option(help="A program that plays the tasks, instead of a function (docs/gateway.md).")
     ] = None,
+    until_sure: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SHARE|RUN[@STEP]|FILE",
+            help="Stop as soon as it is known whether success is above or below this share, or this evaluation on the "
+            "same tasks; wrong in at most 5% of cases (docs/evaluation.md).",
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Evaluate a trained run again on held-out tasks."""
     from turnwise.config.load import parse_value
     from turnwise.reporting.console import Display, print_table, results_table
+    from turnwise.reporting.summaries import describe_decision
     from turnwise.runs.agents import find_agent
     from turnwise.runs.evaluate import run_evaluate
 
@@ -322,6 +346,7 @@ def evaluate(
             step=step,
             device=device,
             agent=find_agent(agent, command),
+            until_sure=until_sure,
             tell=Display(total_steps=0, title="").note,
         ).to_json()
     except KeyboardInterrupt:
@@ -333,6 +358,8 @@ def evaluate(
         print(json.dumps(summary, indent=1))
     else:
         print_table(results_table([summary]))
+        if summary["decision"] is not None:
+            print(describe_decision(summary["decision"]))
 
 
 @app.command()

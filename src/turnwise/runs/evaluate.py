@@ -7,6 +7,7 @@ import hashlib
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from turnwise.rollout.limits import is_too_long
 from turnwise.runs.agents import NamedAgent, play_by
 from turnwise.runs.build import System, build_system
 from turnwise.runs.data_files import check_data_files
+from turnwise.runs.until_sure import UntilSure, build_until
 from turnwise.store.chosen_checkpoints import find_checkpoint_of
 from turnwise.store.run_folder import RunFolder
 from turnwise.store.trajectories import save_groups
@@ -98,24 +100,30 @@ async def evaluate_policy(
     num_tasks: int,
     changes: dict[str, Any] | None = None,
     agent: NamedAgent | None = None,
+    until: UntilSure | None = None,
     tell: Callable[[str], None] | None = None,
 ) -> Summary:
     """Evaluate on held-out tasks and write summary and trajectories under `evaluations/<name>`.
 
     `changes` are laid over `environment.args` (search off, documents shuffled) with the same tasks. An `agent` plays
-    them; None: the environments themselves ask. `tell` hears which tasks are not evaluated; None leaves that to the
-    run's events.
+    them; None: the environments themselves ask. `until` stops when its answer is known; None plays every task. `tell`
+    hears which tasks are not evaluated; None leaves that to the run's events.
     """
     say = tell or (lambda text: folder.append_event("evaluation", text))
     worker = system.worker("evaluate", changes)
     if agent is not None:
         worker = play_by(worker, agent.agent)
     heldout = draw_heldout(system.family, num_tasks, max_left_out=system.config.environment.max_left_out)
-    groups = await worker.run_groups(heldout.draws, group_size=system.config.evaluate.samples)
+    play = partial(worker.run_groups, group_size=system.config.evaluate.samples)
+    decision = None
+    if until is None:
+        groups = await play(heldout.draws)
+    else:
+        groups, decision = await until.play(play, heldout.draws)
     too_long = [group for group in groups if is_too_long(group)]
     for text in [*heldout.notes, *(_say_too_long(system.family, group) for group in too_long)]:
         say(f"{name}: {text}")
-    summary = summarise(groups, name=name, label=label, step=step)
+    summary = summarise(groups, name=name, label=label, step=step, decision=decision)
     decode = system.tokenizer.decode
     save_groups(folder.path / "evaluations", name, groups, decode=decode, with_pieces=True)
     folder.write_json(f"evaluations/{name}.summary.json", summary.to_json())
@@ -170,15 +178,18 @@ def run_evaluate(
     samples: int | None = None,
     temperature: float | None = None,
     agent: NamedAgent | None = None,
+    until_sure: str | None = None,
     tell: Callable[[str], None] = lambda text: None,
 ) -> Summary:
     """Evaluate a finished run's checkpoint again: on another number of tasks, with other samples of each, with changed
     `environment.args`, played by an agent, or on another device. None keeps what the recipe says.
 
-    Files and label are named after what differs from the recipe, so that each way to evaluate keeps its results. `tell`
-    hears what a reader of the results should know of their tasks. Raises DataError where a data file is another than
-    the run's.
+    `until_sure` is a share of success, or what `load_results` takes: it stops when success is known to be above or
+    below. Files and label are named after what differs from the recipe, so that each way to evaluate keeps its results.
+    `tell` hears what a reader of the results should know of their tasks. Raises DataError where a data file is another
+    than the run's, or where there is no held-out task.
     """
+    until = None if until_sure is None else build_until(until_sure)
     folder, system, at = load_trained_system(run, step, device=device)
     check_data_files(folder.path, system.family)
     for _, text in system.notes:
@@ -187,12 +198,17 @@ def run_evaluate(
     recipe = system.config.evaluate
     others = {name: value for name, value in given.items() if value not in (None, getattr(recipe, name))}
     config = check_sections(system.config.model_copy(update={"evaluate": recipe.model_copy(update=others)}))
+    if not config.evaluate.tasks:
+        raise DataError(f"the recipe of {run} has evaluate.tasks = 0; say how many held-out tasks with --tasks")
     system = replace(system, config=config)
     suffix = _name_changes(changes)
     suffix += "".join(f"_{name}{value:g}" for name, value in others.items())
     if agent is not None:
         suffix += _name_changes({"agent": agent.name})
+    if until_sure is not None:
+        suffix += _name_changes({"until": until_sure})
     named = [*sorted(changes.items()), *others.items(), *([] if agent is None else [("agent", agent.name)])]
+    named += [] if until is None else [("until sure of", until.against)]
     label = ", ".join(f"{key}={value}" for key, value in named) or f"checkpoint of step {at}"
 
     def say(text: str) -> None:
@@ -210,6 +226,7 @@ def run_evaluate(
                 num_tasks=config.evaluate.tasks,
                 changes=changes or None,
                 agent=agent,
+                until=until,
                 tell=say,
             )
         finally:
