@@ -6,6 +6,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -202,6 +203,8 @@ def _find_score(sample: Mapping[str, Any], name: str | None, place: str) -> floa
     if chosen not in values:
         raise DataError(f"{place} has no score {chosen!r}; there are {', '.join(values)}")
     value = values[chosen]
+    if isinstance(value, float) and math.isnan(value):  # how Inspect writes that a sample was not scored
+        return None
     return _read_score(LETTERS.get(value, value) if isinstance(value, str) else value, f"{place}: {chosen}")
 
 

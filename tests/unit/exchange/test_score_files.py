@@ -120,6 +120,7 @@ def test_inspect_logs_are_read_without_inspect(tmp_path: Path, name: str, summar
             sample("q2", scores={"match": {"value": 0.5}}, metadata={"cluster": "w2"}),
             sample("q3", error={"message": "crash"}, metadata={"cluster": "w3"}),
             sample("q4", scores={"match": {"value": True}}, metadata={"cluster": 4}),
+            sample("q5", scores={"match": {"value": float("nan")}}, metadata={"cluster": 4}),
         ],
         summaries=summaries,
     )
@@ -130,6 +131,7 @@ def test_inspect_logs_are_read_without_inspect(tmp_path: Path, name: str, summar
         ("q2", "1", 0.5, "w2", None),
         ("q3", "1", None, "w3", None),
         ("q4", "1", 1.0, "4", None),
+        ("q5", "1", None, "4", None),
     ]
 
 
