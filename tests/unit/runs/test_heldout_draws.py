@@ -8,7 +8,7 @@ from turnwise.core.errors import DataError
 from turnwise.core.protocols import Split
 from turnwise.core.types import Task, text_message
 from turnwise.environments.draws import find_tasks
-from turnwise.runs.evaluate import draw_heldout
+from turnwise.runs.heldout import draw_heldout
 from turnwise.runs.openings import take_first, take_task
 
 
