@@ -37,10 +37,10 @@ def estimate_optimism(evaluations: Sequence[Mapping[str, float]], *, seed: int =
     """Estimate from the scores themselves how much choosing the best evaluation adds to its score.
 
     Each evaluation maps task ids to scores in [0, 1]; tasks that all of them have are used. In random halves of the
-    tasks, the best evaluation on one half is scored on the other: the mean difference is the optimism of half as many
-    tasks, whatever the evaluations share. Multiplied by sqrt(1/2) it is that of all tasks where no evaluation is truly
-    better, and an upper estimate where one is, since all tasks then choose it more surely than half of them. Not below
-    0; among equal evaluations the later one is chosen. None for fewer than two evaluations or four tasks.
+    tasks, the best evaluation on either half is scored on the other: the mean difference is the optimism of half as
+    many tasks, whatever the evaluations share. Multiplied by sqrt(1/2) it is that of all tasks where no evaluation is
+    truly better, and an upper estimate where one is, since all tasks then choose it more surely than half of them. Not
+    below 0; among equal evaluations the later one is chosen. None for fewer than two evaluations or four tasks.
     """
     tasks = sorted(set.intersection(*(set(scores) for scores in evaluations))) if evaluations else []
     if len(evaluations) < 2 or len(tasks) < 4:
@@ -50,7 +50,8 @@ def estimate_optimism(evaluations: Sequence[Mapping[str, float]], *, seed: int =
     gains, half = [], len(tasks) // 2
     for _ in range(NUM_SPLITS):
         order = random.permutation(len(tasks))
-        choosing, scoring = table[:, order[:half]].mean(axis=1), table[:, order[half : 2 * half]].mean(axis=1)
-        best = len(choosing) - 1 - int(np.argmax(choosing[::-1]))
-        gains.append(choosing[best] - scoring[best])
+        means = [table[:, each].mean(axis=1) for each in (order[:half], order[half : 2 * half])]
+        for choosing, scoring in (means, reversed(means)):
+            best = len(choosing) - 1 - int(np.argmax(choosing[::-1]))
+            gains.append(choosing[best] - scoring[best])
     return max(0.0, float(np.mean(gains)) * math.sqrt(0.5))

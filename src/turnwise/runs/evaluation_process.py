@@ -21,12 +21,16 @@ import torch
 
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import EngineError
+from turnwise.core.protocols import Engine, PausableEngine
 from turnwise.engines.workers.serving import Say, follow_parent, serve
+from turnwise.models.checksums import find_difference, join_sums
 from turnwise.pictures.store import open_pictures
-from turnwise.runs.build import build_system
+from turnwise.runs.build import System, build_system
 from turnwise.runs.evaluations import play_evaluation
 from turnwise.store.checkpoint_folder import verify_checkpoint
+from turnwise.store.journal import read_journal
 from turnwise.store.run_folder import RunFolder
+from turnwise.training.state import read_counters
 
 NICENESS = 5
 """How much it yields to rollouts and training where cores are few."""
@@ -72,9 +76,23 @@ class _EvaluationProcess:
         if system.past is not None:
             system.past.run = self.folder.path
         try:
+            await self._adopt(system, checkpoint, step)
             return asdict(await play_evaluation(system, self.folder, step=step))
         finally:
             await system.close()
+
+    async def _adopt(self, system: System, checkpoint: Path, step: int) -> None:
+        """Sample under the version of the checkpoint's weights. Raises EngineError naming a tensor in which they differ
+        from what the journal says that the step left."""
+        version = int(read_counters(checkpoint)["version"])
+        engines: dict[str, Engine] = {"": system.engine.engine}
+        engines |= {name: other.engine for name, other in system.others.items()}
+        sums = {name: await each.adopt(version) for name, each in engines.items() if isinstance(each, PausableEngine)}
+        trained = read_journal(self.folder.path).trained.get(step)
+        if trained is None or len(sums) < len(engines):
+            return
+        if tensor := find_difference(trained.sums, join_sums(sums)):
+            raise EngineError(f"{tensor} in {checkpoint} differs from what step {step} left; train from another one")
 
 
 if __name__ == "__main__":
