@@ -51,8 +51,14 @@ def describe_foreign(summary: Mapping[str, Any]) -> str:
     if taken["uncounted"]:
         text += f", {taken['uncounted']:,} replies without a count of tokens"
     text += f", cost {taken['cost']:.4f}" if taken["cost"] else ""
+    row = row_of(summary, "all")
+    if row is None or not row["invalid"]:
+        return f"{text}; every attempt was scored"
     failures = "; ".join(f"{count} times {cause}" for cause, count in taken["failures"].items())
-    return f"{text}; not scored: {failures}" if failures else f"{text}; every attempt was scored"
+    least = 100 * row["success"] * row["episodes"] / (row["episodes"] + row["invalid"])
+    return (
+        f"{text}; {row['invalid']} attempts were not scored, {least:.1f}% succeed if they count as failures: {failures}"
+    )
 
 
 def draw_sets(run: Path) -> str:
