@@ -20,7 +20,7 @@ from turnwise.runs.build import System
 from turnwise.runs.evaluate import evaluate_policy, name_evaluation, name_label
 from turnwise.runs.evaluation_fleet import EvaluationFleet, build_fleet
 from turnwise.runs.heldout import HeldOutSet, list_sets
-from turnwise.runs.selection import describe_choice, read_scores, write_choice
+from turnwise.runs.selection import describe_choice, read_choice, read_scores, write_choice
 from turnwise.store.run_folder import RunFolder
 
 OUTSTANDING = "outstanding.json"
@@ -257,11 +257,14 @@ class Evaluations:
         self._recorder.record(Evaluated(step=step, label=label, summary=asdict(summary)))
 
     def describe_choice(self) -> str:
-        """Write down which checkpoint the evaluations choose, and say it in one line; "" where none is chosen."""
+        """Write down which checkpoint the evaluations choose, and say it in one line; "" where none is chosen, and
+        where that was said before."""
         if not (self._system.config.train.keep_best or self._system.config.evaluate.selection_tasks):
             return ""
+        before = read_choice(self._folder)
         choice = write_choice(self._folder, self._system.config)
-        return "" if choice is None else describe_choice(choice)
+        text = "" if choice is None else describe_choice(choice)
+        return "" if text == before else text
 
     def _record(self, outcome: Outcome) -> None:
         self._check()

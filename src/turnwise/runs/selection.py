@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -78,6 +79,14 @@ def write_choice(folder: RunFolder, config: RunConfig) -> Choice | None:
     )
     folder.write_json(CHOICE, {**asdict(choice), "text": describe_choice(choice)})
     return choice
+
+
+def read_choice(folder: RunFolder) -> str:
+    """The line that `write_choice` wrote down; "" without one, or if it cannot be read."""
+    try:
+        return str(json.loads((folder.path / CHOICE).read_bytes())["text"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
 
 
 def describe_choice(choice: Choice) -> str:
