@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 import numpy as np
 
@@ -62,13 +63,13 @@ def to_scores(row: np.ndarray) -> dict[str, float]:
     return {str(task): float(score) for task, score in enumerate(row)}
 
 
-def count_ends(draw: Draw, *, tasks: int, worlds: int, patience: int, on: str) -> int:
+def count_ends(draw: Draw, *, tasks: int, worlds: int, patience: int, on: Literal["decline", "plateau"]) -> int:
     """Number of worlds in which training ends at one of the evaluations."""
     ends = 0
     for seed in range(worlds):
         evaluations = [to_scores(row) for row in draw(np.random.default_rng([seed, tasks, 1]), tasks)]
         ends += any(
-            count_without_progress(evaluations[: number + 1], on) >= patience  # type: ignore[arg-type]
+            count_without_progress(evaluations[: number + 1], on, num_planned=len(evaluations)) >= patience
             for number in range(len(evaluations))
         )
     return ends
@@ -106,7 +107,8 @@ def main() -> None:
     for what, draw in policies:
         for patience in (1, 3):
             cells = []
-            for on in ("decline", "plateau"):
+            kinds: tuple[Literal["decline", "plateau"], ...] = ("decline", "plateau")
+            for on in kinds:
                 ends = count_ends(draw, tasks=200, worlds=worlds, patience=patience, on=on)
                 low, high = compute_wilson_interval(ends, worlds)
                 cells.append(f"{100 * ends / worlds:.0f}% [{100 * low:.0f}, {100 * high:.0f}]")

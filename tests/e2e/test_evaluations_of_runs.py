@@ -11,7 +11,7 @@ from run_rows import read_rows
 
 from turnwise.config.load import load_config
 from turnwise.config.run import RunConfig
-from turnwise.core.errors import ConfigError, DataError
+from turnwise.core.errors import ConfigError
 from turnwise.reporting.other_evaluations import describe_foreign, load_foreign
 from turnwise.reporting.report import write_report
 from turnwise.reporting.summaries import load_summaries
@@ -205,19 +205,3 @@ def test_another_set_is_evaluated_by_name(finished: Path, tmp_path: Path) -> Non
 def test_a_recipe_that_cannot_choose_is_refused(tmp_path: Path, overrides: list[str], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         recipe(tmp_path, *overrides)
-
-
-def test_a_selection_set_that_overlaps_is_refused_by_count(tmp_path: Path) -> None:
-    rows = [{"question": f"What is {word}?", "golden_answers": [word]} for word in ("a", "b", "a", "b", "c")]
-    path = tmp_path / "heldout.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    from turnwise.environments.registry import load_family
-    from turnwise.runs.heldout import draw_heldout
-
-    family = load_family("search_qa", {"heldout_path": str(path), "train_path": str(path)})
-    reported = {draw.task.id for draw in draw_heldout(family, 2).draws}
-    with pytest.raises(DataError, match=r"2 of the 3 tasks from held-out task 2 are copies of tasks of evaluate.tasks"):
-        draw_heldout(family, 3, first=2, reserved=reported)
-    assert [draw.index for draw in draw_heldout(family, 3, first=2, reserved=reported, max_left_out=0.7).draws] == [4]
-    with pytest.raises(DataError, match=r"the held-out split ends before task 9; lower evaluate.tasks"):
-        draw_heldout(family, 3, first=9)

@@ -200,12 +200,10 @@ def run_evaluate(
 
 def _change_evaluate(config: RunConfig, others: Mapping[str, Any]) -> RunConfig:
     """The recipe with other options of `evaluate`. Raises ConfigError naming one that it cannot have."""
-    changed = check_sections(
-        change_resolved(config, changes={f"evaluate.{name}": each for name, each in others.items()})
-    )
+    changed = change_resolved(config, changes={f"evaluate.{name}": value for name, value in others.items()})
     if not changed.evaluate.tasks:
         raise ConfigError("evaluate.tasks=0: this run evaluates nothing; give a number of held-out tasks with --tasks")
-    return changed
+    return check_sections(changed)
 
 
 def _find_heldout(

@@ -237,7 +237,8 @@ class Evaluations:
                 task.result()
         steps = sorted(each for each in self._list_done() if each <= last)
         scores = [self._read_scores(each) for each in steps]
-        return count_without_progress(scores, train.patience_on) >= train.patience
+        planned = sum(self.is_due(each) for each in range(train.steps + 1))
+        return count_without_progress(scores, train.patience_on, num_planned=planned) >= train.patience
 
     def _read_scores(self, step: int) -> Mapping[str, float]:
         if step not in self._scores:
