@@ -106,13 +106,13 @@ def main() -> None:
     ]
     for what, draw in policies:
         for patience in (1, 3):
-            cells = []
+            ended = []
             kinds: tuple[Literal["decline", "plateau"], ...] = ("decline", "plateau")
             for on in kinds:
                 ends = count_ends(draw, tasks=200, worlds=worlds, patience=patience, on=on)
                 low, high = compute_wilson_interval(ends, worlds)
-                cells.append(f"{100 * ends / worlds:.0f}% [{100 * low:.0f}, {100 * high:.0f}]")
-            print(f"| {what} | {patience} | {' | '.join(cells)} |", flush=True)
+                ended.append(f"{100 * ends / worlds:.0f}% [{100 * low:.0f}, {100 * high:.0f}]")
+            print(f"| {what} | {patience} | {' | '.join(ended)} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -128,11 +128,12 @@ def play_notes(text: str) -> tuple[int, str]:
         return 200, "{}"
     if word == "fjord":
         return 400, "no"
+    message: dict[str, Any]
     if text.startswith("code"):
         message = {"role": "assistant", "content": f"<answer> {word} </answer>"}
     else:
         call = {"id": "x", "type": "function", "function": {"name": "search", "arguments": {"query": word}}}
-        message = {"role": "assistant", "content": None, "tool_calls": [call]}
+        message = {"role": "assistant", "tool_calls": [call], "content": None}
     usage = {"prompt_tokens": 100, "completion_tokens": 10}
     return 200, json.dumps({"choices": [{"index": 0, "message": message}], "usage": usage})
 
@@ -162,7 +163,7 @@ def test_what_cannot_be_evaluated_is_refused_in_one_line(finished: Path) -> None
     refusals: list[tuple[dict[str, Any], str]] = [
         ({"tasks": 8}, r"evaluate.tasks=8 has 4 of the 5 held-out tasks of evaluate.selection_tasks.*at most 4"),
         ({"samples": 0}, r"evaluate\.samples is 0"),
-        ({"tasks": 0}, r"evaluate\.tasks=0: this run evaluates nothing; give a number"),
+        ({"tasks": 0}, r"evaluate\.tasks=0: there is nothing to evaluate; give a number"),
         ({"on": "nowhere"}, "nowhere"),
         ({"foreign": ForeignModel(address="http://127.0.0.1:9/v1")}, "names no model; write URL#MODEL"),
         ({"foreign": ForeignModel(address="http://127.0.0.1:9/v1#m")}, "--model: no server answers"),

@@ -316,7 +316,6 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Evaluate a trained run again on held-out tasks."""
-    from turnwise.config.load import parse_value
     from turnwise.reporting.console import Display, print_table, results_table
     from turnwise.reporting.other_evaluations import describe_foreign, load_foreign
     from turnwise.runs.agents import find_agent
@@ -325,20 +324,16 @@ def evaluate(
 
     if model is not None and (agent is not None or command is not None):
         raise ConfigError("--model plays the tasks itself, and so does --agent or --command; give one of them")
-    foreign = None if model is None else ForeignModel(address=model, prompt_price=prompt_price, reply_price=reply_price)
-    changes: dict[str, Any] = {}
-    for item in change or []:
-        key, separator, value = item.partition("=")
-        if not separator:
-            raise ConfigError(f"--set {item!r} is not of the form key=value")
-        changes[key] = parse_value(value)
+    foreign = None
+    if model is not None:
+        foreign = ForeignModel(address=model, prompt_price=prompt_price, reply_price=reply_price)
     try:
         summary = run_evaluate(
             run,
             tasks=tasks,
             samples=samples,
             temperature=temperature,
-            changes=changes,
+            changes=_read_changes(change or []),
             step=step,
             device=device,
             agent=find_agent(agent, command),
@@ -357,6 +352,19 @@ def evaluate(
         print_table(results_table([summary]))
         if foreign is not None:
             print(describe_foreign(load_foreign(run, str(summary["name"]))))
+
+
+def _read_changes(items: list[str]) -> dict[str, Any]:
+    """Return the changes of `environment.args` that `--set` gives. Raises ConfigError for one without a value."""
+    from turnwise.config.load import parse_value
+
+    changes: dict[str, Any] = {}
+    for item in items:
+        key, separator, value = item.partition("=")
+        if not separator:
+            raise ConfigError(f"--set {item!r} is not of the form key=value")
+        changes[key] = parse_value(value)
+    return changes
 
 
 @app.command()

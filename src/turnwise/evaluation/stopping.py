@@ -48,7 +48,7 @@ def is_decline(best: Scores, now: Scores, *, num_pairs: int) -> bool:
 def compute_sign_tail(num_lost: int, num_different: int) -> float:
     """Return the probability of at least `num_lost` losses among `num_different` fair coins."""
     ways = sum(math.comb(num_different, count) for count in range(num_lost, num_different + 1))
-    return ways / 2**num_different
+    return float(ways / 2**num_different)
 
 
 def _mean(scores: Scores) -> float:

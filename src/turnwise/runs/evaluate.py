@@ -159,7 +159,7 @@ def run_evaluate(
     system = replace(system, config=_change_evaluate(system.config, others))
     if foreign is not None:
         at = 0  # it has no weights of this run
-    heldout = _find_heldout(system, recipe, on, others.get("tasks"), changes)
+    heldout = _find_heldout(system, recipe, on, tasks if "tasks" in others else None, changes)
     changes_here = changes if heldout.system.family is system.family or on in recipe.sets else {}
     suffix = _name_changes(changes) + "".join(f"_{name}{value:g}" for name, value in others.items())
     if agent is not None:
@@ -200,10 +200,12 @@ def run_evaluate(
 
 def _change_evaluate(config: RunConfig, others: Mapping[str, Any]) -> RunConfig:
     """The recipe with other options of `evaluate`. Raises ConfigError naming one that it cannot have."""
-    changed = change_resolved(config, changes={f"evaluate.{name}": value for name, value in others.items()})
-    if not changed.evaluate.tasks:
-        raise ConfigError("evaluate.tasks=0: this run evaluates nothing; give a number of held-out tasks with --tasks")
-    return check_sections(changed)
+    if not others.get("tasks", config.evaluate.tasks):
+        raise ConfigError(
+            "evaluate.tasks=0: there is nothing to evaluate; give a number of held-out tasks with --tasks"
+        )
+    changes = {f"evaluate.{name}": value for name, value in others.items()}
+    return check_sections(change_resolved(config, changes=changes))
 
 
 def _find_heldout(

@@ -45,7 +45,7 @@ def test_independent_equals_add_what_the_formula_says() -> None:
         assert estimate is not None
         found.append(estimate)
     expected = compute_optimism_of_equals(10, 200, 0.5)
-    assert np.mean(found) == pytest.approx(expected, abs=3 * np.std(found) / math.sqrt(len(found)) + 0.002)
+    assert np.mean(found) == pytest.approx(expected, abs=3 * float(np.std(found)) / math.sqrt(len(found)) + 0.002)
 
 
 def test_too_little_gives_no_number() -> None:
