@@ -105,11 +105,12 @@ class Evaluations:
         recorder: Recorder,
         *,
         check: Callable[[], None] = lambda: None,
+        fleet: EvaluationFleet | None = None,
     ) -> None:
         """`check` is called before results are recorded and raises StoreError where the folder is another
-        process's."""
+        process's. `fleet` None: that of the recipe, started when it is first needed."""
         self._system, self._folder, self._recorder = system, folder, recorder
-        self._fleet: EvaluationFleet | None = None
+        self._fleet = fleet
         self._check = check
         self._beside: dict[int, asyncio.Task[None]] = {}
         """Evaluations that were begun beside training, by step, until they are recorded."""
