@@ -16,6 +16,7 @@ from turnwise.pictures.store import open_pictures
 from turnwise.reporting.curriculum import draw_curriculum
 from turnwise.reporting.examples import Batch, choose_examples, draw_example
 from turnwise.reporting.installed import Reported, draw_installed
+from turnwise.reporting.other_evaluations import draw_foreign, draw_sets
 from turnwise.reporting.pictures import PictureDrawer
 from turnwise.reporting.sections import (
     draw_curves,
@@ -25,6 +26,7 @@ from turnwise.reporting.sections import (
     draw_schedule,
     draw_time,
 )
+from turnwise.reporting.selection import draw_selection
 from turnwise.reporting.style import STYLE
 from turnwise.reporting.summaries import Summary, is_control, load_summaries
 from turnwise.store.run_folder import RunFolder, write_bytes_atomic
@@ -50,6 +52,9 @@ def write_report(run: RunFolder) -> Path:
     rows_by_label = [(batch.label, batch.rows) for batch in batches]
     sections = (
         ("results", "Held-out results", draw_results(summaries)),
+        ("selection", "The checkpoint that was chosen", draw_selection(run.path)),
+        ("sets", "Other sets of tasks", draw_sets(run.path)),
+        ("foreign", "Other models on these tasks", draw_foreign(run.path, summaries)),
         ("curves", "Learning curves", draw_curves(metrics)),
         ("curriculum", "What was drawn", draw_curriculum(metrics)),
         ("schedule", "Asynchronous training", draw_schedule(metrics) if recipe.max_staleness else ""),

@@ -10,7 +10,7 @@ from turnwise.core.errors import ConfigError, DataError, StoreError
 from turnwise.evaluation.comparison import Comparison, compare_results
 from turnwise.evaluation.results import Results, TaskResult, to_results
 from turnwise.exchange.score_files import read_score_rows
-from turnwise.store.chosen_checkpoints import BEST, LATEST, rank_steps, read_successes
+from turnwise.store.chosen_checkpoints import BEST, LATEST, rank_steps, read_rows, read_successes
 from turnwise.store.run_folder import RunFolder
 from turnwise.store.trajectories import load_groups
 
@@ -75,7 +75,7 @@ def _find_evaluation(run: Path, which: str) -> str:
     if which in ("", LATEST) and steps:
         name = steps[max(steps)]
     elif which == BEST and steps:
-        name = steps[rank_steps(read_successes(run))[0]]
+        name = next((steps[step] for step in rank_steps(read_successes(run)) if step in steps), which)
     elif which.isdecimal():
         name = steps.get(int(which), f"heldout_{int(which):06d}")
     if name in begun:
@@ -90,7 +90,7 @@ def _find_evaluation(run: Path, which: str) -> str:
 
 def _list_notes(run: Path, label: str, which: str, summary: dict[str, object]) -> list[str]:
     notes = []
-    if which == BEST and (count := len(read_successes(run))) > 1:
+    if which == BEST and not read_rows(run, "heldout-selection") and (count := len(read_successes(run))) > 1:
         notes.append(f"{label} was chosen as the best of {count} evaluations, so its success is too high by chance")
     if summary.get("decision") is not None:
         notes.append(
