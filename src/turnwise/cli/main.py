@@ -114,6 +114,14 @@ Recipe = Annotated[
     ),
 ]
 Device = Annotated[str | None, typer.Option(help="auto, cpu or cuda; default: the run's device.")]
+UntilSure = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SHARE|RUN[@STEP]|FILE",
+        help="Stop as soon as it is known whether success is above or below this share, or this evaluation on the same "
+        "tasks; wrong in at most 5% of cases (docs/evaluation.md).",
+    ),
+]
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
 
 
@@ -313,14 +321,7 @@ def evaluate(
     command: Annotated[
         str | None, typer.Option(help="A program that plays the tasks, instead of a function (docs/gateway.md).")
     ] = None,
-    until_sure: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SHARE|RUN[@STEP]|FILE",
-            help="Stop as soon as it is known whether success is above or below this share, or this evaluation on the "
-            "same tasks; wrong in at most 5% of cases (docs/evaluation.md).",
-        ),
-    ] = None,
+    until_sure: UntilSure = None,
     on: Annotated[
         str,
         typer.Option(
@@ -339,9 +340,7 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Evaluate a trained run again on held-out tasks."""
-    from turnwise.reporting.console import Display, print_table, results_table
-    from turnwise.reporting.other_evaluations import describe_foreign, load_foreign
-    from turnwise.reporting.summaries import describe_decision
+    from turnwise.reporting.console import Display
     from turnwise.runs.agents import find_agent
     from turnwise.runs.evaluate import run_evaluate
     from turnwise.runs.foreign import ForeignModel
@@ -374,11 +373,20 @@ def evaluate(
     if as_json:
         print(json.dumps(summary, indent=1))
     else:
-        print_table(results_table([summary]))
-        if summary["decision"] is not None:
-            print(describe_decision(summary["decision"]))
-        if foreign is not None:
-            print(describe_foreign(load_foreign(run, str(summary["name"]))))
+        _print_evaluation(run, summary, is_foreign=foreign is not None)
+
+
+def _print_evaluation(run: Path, summary: dict[str, Any], *, is_foreign: bool) -> None:
+    """Print the results of `turnwise evaluate`, and what it was asked besides."""
+    from turnwise.reporting.console import print_table, results_table
+    from turnwise.reporting.other_evaluations import describe_foreign, load_foreign
+    from turnwise.reporting.summaries import describe_decision
+
+    print_table(results_table([summary]))
+    if summary["decision"] is not None:
+        print(describe_decision(summary["decision"]))
+    if is_foreign:
+        print(describe_foreign(load_foreign(run, str(summary["name"]))))
 
 
 def _read_changes(items: list[str]) -> dict[str, Any]:
