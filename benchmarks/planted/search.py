@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from random import Random
 
 from planted.script import Planted, follow, write_nonsense
+from turnwise.core.protocols import EnvironmentFamily
 from turnwise.core.types import Message, Task
 from turnwise.environments.replies import answer_message
 from turnwise.environments.search_qa.corpus import Passage
@@ -49,9 +50,10 @@ class _DownFamily(SearchQA):
 class SearchFaults:
     """Plants every fault of the family in its tasks."""
 
-    def __init__(self) -> None:
+    def __init__(self, family: EnvironmentFamily | None = None) -> None:
+        """`family` None: questions of one hop, of two, and without an answer."""
         kinds = {"1hop": 0.2, "2hop": 0.7, "unanswerable": 0.1}
-        self.family = SearchQA(**ARGUMENTS, kinds=kinds)
+        self.family = family or SearchQA(**ARGUMENTS, kinds=kinds)
         self._shuffled = SearchQA(**ARGUMENTS, kinds=kinds, search="shuffled")
         self._down = _DownFamily(**ARGUMENTS, kinds=kinds)
 
@@ -65,6 +67,9 @@ class SearchFaults:
         wrong = next(name for name in random.sample(names, 8) if name not in task.payload["answers"])
         given = {"family": self.family, "task": task, "index": index}
         lie = answer_message(wrong)
+        if task.payload["kind"] == "no_search":
+            yield Planted(name="read and not used", turn=0, replies=[lie], **given)
+            return
         if task.payload["kind"] == "unanswerable":
             yield Planted(name="made up", turn=1, replies=[oracle, lie], **given)
             return
