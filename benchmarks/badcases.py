@@ -4,8 +4,9 @@ and prints the confusion table that docs/badcases.md has.
     python benchmarks/badcases.py [--families search repair shop] [--tasks 20] [--out FILE.json]
 
 A scripted policy plays each attempt in its real environment: replies of the oracle, then the fault, then whatever ends
-it. An attempt that succeeds in spite of its fault, such as a wrong answer that happens to be right, is counted and left
-out. Three things are compared with what was planted: the name, the turn, and the turn that the oracle's plan finds."""
+it. In every other task a malformed reply, from which the attempt recovers, comes first. An attempt that succeeds in
+spite of its fault, such as a wrong answer that happens to be right, is counted and left out. Three things are compared
+with what was planted: the name, the turn, and the turn that the oracle's plan finds."""
 
 from __future__ import annotations
 
@@ -14,11 +15,11 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from planted.script import Planted, play
+from planted.script import Planted, play, write_nonsense
 
 from turnwise.badcases.divergence import Divergence
 from turnwise.badcases.naming import name_fault
@@ -74,11 +75,25 @@ class Found:
         return sum(count for (planted, named), count in self.pairs.items() if planted == named)
 
 
+def with_slip(planted: Planted) -> Planted:
+    """The same attempt after a malformed reply from which it recovers: what is to be found is the fault, a turn later.
+    Of faults that begin with such replies it would be a part; they stay as they are."""
+    if planted.name == "format" or planted.turn is None:
+        return planted
+    return replace(
+        planted,
+        replies=[write_nonsense("oops"), *planted.replies],
+        turn=planted.turn + 1,
+        diverges=0,
+        max_turns=planted.max_turns + 1,
+    )
+
+
 async def measure(planter: Planter, tasks: Sequence[int], *, with_oracle: bool = True) -> Found:
     """Plant, play, name and compare."""
     found = Found()
     for index in tasks:
-        for planted in planter.plant(index):
+        for planted in (with_slip(each) if index % 2 else each for each in planter.plant(index)):
             trajectory = await play(planted)
             if is_success(trajectory):
                 found.succeeded += 1

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
+from turnwise.badcases.planned import leave_out_malformed
 from turnwise.core.errors import EnvironmentFault
 from turnwise.core.protocols import EnvironmentFamily, ScriptedPolicy
 from turnwise.core.types import Invalid, Message, StopReason, Task, ToolCallError, Trajectory
@@ -45,8 +46,8 @@ class Planted:
 
 
 def follow(policy: ScriptedPolicy, task: Task) -> Reply:
-    """The next reply of a policy."""
-    return lambda messages: policy.reply(task, messages, Random(0))
+    """The next reply of a policy, which does not read malformed ones."""
+    return lambda messages: policy.reply(task, leave_out_malformed(messages), Random(0))
 
 
 def write_nonsense(text: str = "hm") -> Message:

@@ -104,10 +104,14 @@ class ShopFaults:
         yield plant("opened and not bought", 3, search, open_right, call("back"), open_(misfit.title), buy, diverges=2)
         yield plant("gave up", 1, search, call("stop"))
         yield plant("format", 1, search, loop=[write_nonsense()])
-        categories = sorted({each.category for each in strange})
-        browse = [reply for each in categories for reply in (call("search", query=each), call("back"))]
+        shelves = [*{each.category: each for each in strange}.values(), misfit]
+        browse = [
+            reply
+            for each in shelves
+            for reply in (call("search", query=each.category), open_(each.title), call("back"), call("back"))
+        ]
         if len(browse) >= 10:
-            yield plant("limit", 9, *browse, diverges=0)
+            yield plant("limit", 9, *browse[:10], diverges=0)
         yield plant("repeated itself", 3, search, diverges=1, loop=[open_(misfit.title), call("back")])
         down = [search, call("stop")]
         yield Planted(name="tool failure", turn=0, replies=down, **{**given, "family": self._down})

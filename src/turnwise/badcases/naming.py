@@ -36,9 +36,9 @@ def name_fault(family: EnvironmentFamily, task: Task, trajectory: Trajectory) ->
     """Name what went wrong in an attempt that did not succeed. The first of these that applies counts:
 
     1. it could not be scored, or its last call raised: tool failure;
-    2. its last reply was cut off: limit;
-    3. its last reply is neither a call nor an answer: format, from the first of such replies in a row;
-    4. what its family says (`FaultFinder`);
+    2. what its family says (`FaultFinder`), unless 3 or 4 began before that;
+    3. its last reply was cut off: limit;
+    4. its last reply is neither a call nor an answer: format, from the first of such replies in a row;
     5. a limit ended it, after calls that had had the same answer before (`find_repetition`): repeated itself; after
        others: limit;
     6. it ended the attempt with an answer that says that it has none, or with nothing: gave up;
@@ -54,15 +54,12 @@ def name_fault(family: EnvironmentFamily, task: Task, trajectory: Trajectory) ->
     if records and records[-1][1].exception is not None:
         index, record = records[-1]
         return Fault(name=TOOL_FAILURE, turn=index, detail=f"{record.call.name} raised {record.exception}")
-    if turns[-1].completion.finish_reason is FinishReason.LENGTH:
-        return Fault(name=LIMIT, turn=last, detail="the last reply was cut off")
-    if turns[-1].message.tool_errors and not turns[-1].message.tool_calls:
-        return _name_malformed(trajectory)
-    owner = find_family(family, task)
-    if isinstance(owner, FaultFinder) and len(trajectory.conversations) <= 1:
-        fault = owner.find_fault(task, trajectory)
-        if fault is not None:
-            return fault
+    broken = _name_broken(trajectory)
+    told = _ask_family(family, task, trajectory)
+    if told is not None and (broken is None or _comes_before(told, broken)):
+        return told
+    if broken is not None:
+        return broken
     if trajectory.stop.is_truncated:
         again = find_repetition([record for _, record in records])
         if again is not None:
@@ -77,6 +74,25 @@ def name_fault(family: EnvironmentFamily, task: Task, trajectory: Trajectory) ->
     return Fault(name=OTHER, turn=last, detail=describe_end(trajectory))
 
 
+def _ask_family(family: EnvironmentFamily, task: Task, trajectory: Trajectory) -> Fault | None:
+    owner = find_family(family, task)
+    if not isinstance(owner, FaultFinder) or len(trajectory.conversations) > 1:
+        return None
+    return owner.find_fault(task, trajectory)
+
+
+def _comes_before(told: Fault, broken: Fault) -> bool:
+    return told.turn is not None and broken.turn is not None and told.turn < broken.turn
+
+
+def _name_broken(trajectory: Trajectory) -> Fault | None:
+    """Name a last reply that was cut off, or is neither a call nor an answer; None if it is whole."""
+    last = trajectory.turns[-1]
+    if last.completion.finish_reason is FinishReason.LENGTH:
+        return Fault(name=LIMIT, turn=len(trajectory.turns) - 1, detail="the last reply was cut off")
+    return _name_malformed(trajectory) if last.message.tool_errors and not last.message.tool_calls else None
+
+
 def _name_malformed(trajectory: Trajectory) -> Fault:
     turns = trajectory.turns
     first = len(turns) - 1
@@ -88,10 +104,10 @@ def _name_malformed(trajectory: Trajectory) -> Fault:
 
 
 def find_repetition(records: Sequence[ToolRecord]) -> int | None:
-    """Return the place of the first of the calls at the end that all repeat an earlier call and its answer; None unless
-    there are two of them.
+    """Return the place of the first call of a loop; None if there is none.
 
-    One is no loop: who opens three pages one after the other goes back to the same list each time.
+    A call repeats if an equal one had the same answer before. It is a loop if the last two calls repeat, or half of all
+    do. One repeated call is none: who opens three pages one after the other goes back to the same list each time.
     """
     seen: set[tuple[str, str, str]] = set()
     repeats = []
@@ -99,10 +115,13 @@ def find_repetition(records: Sequence[ToolRecord]) -> int | None:
         key = (record.call.name, record.call.arguments, record.shown)
         repeats.append(key in seen)
         seen.add(key)
+    is_loop = all(repeats[-2:]) or 2 * sum(repeats) >= len(repeats)
+    if sum(repeats) < 2 or not is_loop:
+        return None
     first = len(repeats)
     while first and repeats[first - 1]:
         first -= 1
-    return first if len(repeats) - first >= 2 else None
+    return first if len(repeats) - first >= 2 else repeats.index(True)
 
 
 def describe_end(trajectory: Trajectory) -> str:

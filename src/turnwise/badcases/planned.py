@@ -18,8 +18,7 @@ from turnwise.evaluation.summary import is_right
 class _Guided:
     """Implements `ScriptedPolicy`: gives the stored replies first, then those of the oracle.
 
-    The oracle does not read replies that are no call, nor what they were answered: no policy written by hand expects
-    them.
+    The oracle does not read malformed replies: no policy written by hand expects them.
     """
 
     stored: Sequence[Message]
@@ -30,10 +29,11 @@ class _Guided:
         number = sum(message.role == "assistant" for message in messages)
         if number < len(self.stored):
             return self.stored[number]
-        return self.oracle.reply(task, _without_malformed(messages), rng)
+        return self.oracle.reply(task, leave_out_malformed(messages), rng)
 
 
-def _without_malformed(messages: Sequence[Message]) -> list[Message]:
+def leave_out_malformed(messages: Sequence[Message]) -> list[Message]:
+    """Return a conversation without the replies that are no call, and without what they were answered."""
     read: list[Message] = []
     is_read = True
     for message in messages:

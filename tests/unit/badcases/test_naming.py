@@ -72,6 +72,9 @@ def test_one_repeated_call_is_no_loop() -> None:
     assert find_repetition([a, back, b, back]) is None
     assert find_repetition([a, back, a, back]) == 2
     assert find_repetition([a, a, b]) is None
+    # Six of eight calls repeat, though the last one does not.
+    white = record("click", "white", "no")
+    assert find_repetition([a, *[white] * 7, b]) == 2
     # Another answer to the same call is news.
     assert (
         find_repetition([record("test", answer="red"), record("test", answer="green"), record("test", answer="x")])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -35,7 +36,7 @@ NAMES: Mapping[str, str] = {
 class _Call:
     turn: int
     tactic: Tactic | None
-    """None for a call that is no tactic."""
+    """As it was called; None for a call that is no tactic."""
     before: ProofState
     after: ProofState | None
     """None if it did not apply."""
@@ -90,10 +91,7 @@ def _list_calls(view: View, theorem: Theorem, trajectory: Trajectory) -> Iterato
         for record in turn.tool_records:
             tactic, after = read_tactic(record.call), None
             if tactic is not None and state.goals:
-                try:
-                    tactic = view.read(state, tactic)
-                    after = state.apply(tactic)
-                except Refused:
-                    pass
+                with contextlib.suppress(Refused):
+                    after = state.apply(view.read(state, tactic))
             yield _Call(turn=index, tactic=tactic, before=state, after=after)
             state = after or state
