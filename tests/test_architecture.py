@@ -36,7 +36,7 @@ FLOORS = {
     **dict.fromkeys(["models", "tools", "rewards", "questions", "batching", "serving", "gateway"], 2),
     **dict.fromkeys(["environments", "engines", "judging", "rollout", "training", "credit", "sync"], 3),
     "curriculum": 3,
-    **dict.fromkeys(["learning", "evaluation", "audit", "reporting", "exchange", "remote", "forecast"], 4),
+    **dict.fromkeys(["learning", "evaluation", "audit", "diagnosis", "reporting", "exchange", "remote", "forecast"], 4),
     **dict.fromkeys(["pipeline", "testing"], 5),
     "building": 6,
     "runs": 7,

@@ -15,6 +15,7 @@ from typer.core import TyperGroup
 from turnwise import __version__
 from turnwise.cli import algorithms, check, data, extensions, models, new, recipes, sandbox
 from turnwise.cli.audit import audit
+from turnwise.cli.diagnose import diagnose
 from turnwise.cli.interrupts import end_as_interrupted, keep_interrupts
 from turnwise.cli.mcp import mcp
 from turnwise.cli.plan import plan
@@ -34,7 +35,10 @@ class Stopped(Exception):
     """Raised on Ctrl-C. The message says what is kept and how to continue."""
 
 
-FIRST = ("train", "sft", "evaluate", "ask", "report", "export", "audit", "tasks", "options", "metrics", "doctor")
+FIRST = (
+    *("train", "sft", "evaluate", "ask", "report", "diagnose"),
+    *("export", "audit", "tasks", "options", "metrics", "doctor"),
+)
 """Commands that the help lists first, as a run needs them; the others follow."""
 
 
@@ -82,6 +86,7 @@ app.add_typer(recipes.app, name="recipes")
 app.add_typer(sandbox.app, name="sandbox")
 app.add_typer(data.app, name="data")
 app.command()(audit)
+app.command()(diagnose)
 app.command()(models.export)
 app.command()(mcp)
 app.command()(metrics)
