@@ -5,8 +5,8 @@
     python benchmarks/diagnosis.py table [--seeds 1 2] [--also RUN ...]
 
 Every fault is one row of `FAULTS`: a recipe that learns (`BASES`), what is changed in it, and the name of the right
-diagnosis. `HEALTHY` are runs without a fault. A run takes 10 to 20 processor seconds. `run` may be started several times
-side by side: a run that another process has begun is left to it, and finished ones are skipped.
+diagnosis. `HEALTHY` are runs without a fault. A run takes 10 to 20 processor seconds. Several processes may `run` side
+by side: a run that another process has begun is left to it, and finished ones are skipped.
 """
 
 from __future__ import annotations

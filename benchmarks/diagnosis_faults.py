@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import ClassVar
 
 import numpy as np
 from transformers import PreTrainedModel
@@ -228,7 +228,7 @@ class OneSidedSearch(SearchQA):
     """Trains on questions that cannot be answered, and is evaluated on all kinds."""
 
     name = "one_sided_search"
-    train_kinds = {"unanswerable": 1.0}
+    train_kinds: ClassVar[Mapping[str, float]] = {"unanswerable": 1.0}
 
     def _question(self, split: Split, index: int) -> tuple[int | None, Question]:
         every, self._kinds = self._kinds, self.train_kinds if split == "train" else self._kinds
@@ -242,4 +242,4 @@ class NarrowSearch(OneSidedSearch):
     """Trains on questions that need no search, or cannot be answered; is evaluated on all kinds."""
 
     name = "narrow_search"
-    train_kinds: dict[str, Any] = {"unanswerable": 0.7, "no_search": 0.3}
+    train_kinds: ClassVar[Mapping[str, float]] = {"unanswerable": 0.7, "no_search": 0.3}

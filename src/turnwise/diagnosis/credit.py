@@ -27,14 +27,14 @@ def find_credit(record: Record) -> Finding | None:
         return None
     return Finding(
         cause="credit",
-        problem="credit goes to the wrong turns: replies that led to higher rewards than others in the same state do not "
-        "get more of it",
+        problem="credit goes to the wrong turns: replies that led to higher rewards than others in the same state do "
+        "not get more of it",
         evidence=(
-            f"cosine of advantage and outcome {worst:.2f} over {count} {where}; near 1 for credit by outcomes in groups",
+            f"cosine of advantage and outcome {worst:.2f} over {count} {where}; near 1 for outcomes in groups",
             f"credit.method={record.option('credit.method')}",
         ),
-        first="read `turnwise ask`'s and the report's trajectories beside their advantages, and take credit.method=grpo "
-        "for comparison",
+        first="read a stored trajectory beside its advantages (`turnwise algorithms explain`), and take "
+        "credit.method=grpo for comparison",
         tier=BROKEN,
         strength=2.0 + (limit.CREDIT_COSINE - worst),
     )

@@ -31,8 +31,8 @@ def find_format(record: Record) -> Finding | None:
             *([] if entropy is None else [f"{entropy}, in nats per token"]),
             *([] if success is None else [str(success)]),
         ),
-        first="lengthen the warm-up (sft.steps) until its demonstrations' format is copied, or sample well-formed calls "
-        "only (rollout.grammar=calls)",
+        first="lengthen the warm-up (sft.steps) until its demonstrations' format is copied, or sample well-formed "
+        "calls only (rollout.grammar=calls)",
         tier=NO_SIGNAL,
         strength=3.0,
     )
@@ -41,7 +41,9 @@ def find_format(record: Record) -> Finding | None:
 def find_collapse(record: Record) -> Finding | None:
     """The entropy is gone before the tasks are solved."""
     entropy, truth = record.change("train/entropy"), record.truth
-    if entropy is None or entropy.before <= 0 or entropy.after > limit.ENTROPY_LEFT * entropy.before or record.learned:
+    if entropy is None or entropy.before <= 0 or record.learned:
+        return None
+    if entropy.after > limit.ENTROPY_LEFT * entropy.before:
         return None
     return Finding(
         cause="entropy_collapse",

@@ -25,8 +25,8 @@ def find_noise(record: Record) -> Finding | None:
             f"{apart} of {alike} pairs of attempts with the same tokens, observations included, have different rewards",
             *([] if order is None else [f"{ORDER} {order:.2f} on average; 1 keeps the order of the truth"]),
         ),
-        first="score one stored attempt ten times; repeat a judge's questions, fix seeds and time limits of the grader, "
-        "or use larger groups",
+        first="score one stored attempt ten times; repeat a judge's questions, fix seeds and time limits of the "
+        "grader, or use larger groups",
         tier=BROKEN,
         strength=apart / alike / limit.PAID_APART,
     )

@@ -20,7 +20,7 @@ def find_apart(record: Record) -> Finding | None:
     share = record.mean("train/effective_share")
     return Finding(
         cause="sampler_apart",
-        problem="sampler and trainer are apart: they give the same tokens different probabilities with the same weights",
+        problem="sampler and trainer are apart: the same weights give the same tokens different probabilities",
         evidence=(
             f"{GAP} above {limit.GAP_NATS} nats in {len(wide)} of {len(gaps)} steps, {gap:.2g} in step {step}",
             *([] if share is None else [f"train/effective_share {share:.2f} on average; 1 where they agree"]),

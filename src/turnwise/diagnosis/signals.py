@@ -64,8 +64,8 @@ def find_too_hard(record: Record) -> Finding | None:
         cause="too_hard",
         problem="the tasks are too hard for the policy: hardly an attempt succeeds, so credit has nothing to compare",
         evidence=(str(silent), str(success)),
-        first="check that a demonstrator can solve them (turnwise check), then begin with easier kinds, a longer warm-up "
-        "or larger groups (rollout.group_size)",
+        first="check that a demonstrator can solve them (`turnwise check`), then begin with easier kinds, a longer "
+        "warm-up or larger groups (rollout.group_size)",
         tier=NO_SIGNAL,
         strength=silent.after / limit.NO_SIGNAL,
     )

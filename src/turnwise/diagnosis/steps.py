@@ -16,7 +16,7 @@ def find_frozen(record: Record) -> Finding | None:
     stopped = "below the resolution of the weights" in record.ended
     still = changed is not None and changed < limit.LEAST_MOVED
     rounded = served is not None and served < limit.LEAST_SERVED
-    if not stepped or not (stopped or still or rounded):
+    if not stopped and not (stepped and (still or rounded)):
         return None
     dtype, rate = record.option("model.dtype"), record.option("train.lr")
     where = [] if changed is None else [f"train/changed_share {changed:.4f} on average"]
@@ -89,8 +89,9 @@ def find_clipping(record: Record) -> Finding | None:
         problem="the loss clips the gradient of many tokens, which then teach nothing",
         evidence=(
             f"train/clip_fraction {clipped:.2f} on average over {len(record.steps)} steps",
-            f"loss.method={record.option('loss.method')}, {options or 'default options'}, "
-            f"loss.epochs={record.option('loss.epochs')}, loss.updates_per_step={record.option('loss.updates_per_step')}",
+            f"loss.method={record.option('loss.method')}, {options or 'default options'}",
+            f"loss.epochs={record.option('loss.epochs')}, "
+            f"loss.updates_per_step={record.option('loss.updates_per_step')}",
         ),
         first="widen the clip (loss.options), take fewer epochs or updates per step, or lower train.lr",
         tier=STEPS,

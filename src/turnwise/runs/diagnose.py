@@ -35,8 +35,8 @@ def load_record(path: Path) -> Record:
     steps = [row for row in run.read_metrics() if row["phase"] == "train"]
     if not steps:
         raise DataError(
-            f"{path} has no metrics of an RL step, so there is nothing to diagnose yet; train it (train.steps above 0), "
-            "or read its events.jsonl if it ended before the first step"
+            f"{path} has no metrics of an RL step, so there is nothing to diagnose yet; train it (train.steps above "
+            "0), or read its events.jsonl if it ended before the first step"
         )
     accounts = [account for account in load_accounts(path) if account.fate == "trained"]
     events = list(read_lines(path / EVENTS))
