@@ -17,6 +17,7 @@ from turnwise.cli import algorithms, check, data, extensions, models, new, recip
 from turnwise.cli.audit import audit
 from turnwise.cli.badcases import badcases
 from turnwise.cli.compare import compare
+from turnwise.cli.diagnose import diagnose
 from turnwise.cli.interrupts import end_as_interrupted, keep_interrupts
 from turnwise.cli.mcp import mcp
 from turnwise.cli.plan import plan
@@ -49,6 +50,8 @@ FIRST = (
     "options",
     "metrics",
     "doctor",
+    *("train", "sft", "evaluate", "ask", "report", "diagnose"),
+    *("export", "audit", "tasks", "options", "metrics", "doctor"),
 )
 """Commands that the help lists first, as a run needs them; the others follow."""
 
@@ -99,6 +102,7 @@ app.add_typer(data.app, name="data")
 app.command()(audit)
 app.command()(compare)
 app.command()(badcases)
+app.command()(diagnose)
 app.command()(models.export)
 app.command()(mcp)
 app.command()(metrics)
