@@ -15,6 +15,7 @@ from typer.core import TyperGroup
 from turnwise import __version__
 from turnwise.cli import algorithms, check, data, extensions, models, new, recipes, sandbox
 from turnwise.cli.audit import audit
+from turnwise.cli.card import card
 from turnwise.cli.interrupts import end_as_interrupted, keep_interrupts
 from turnwise.cli.mcp import mcp
 from turnwise.cli.plan import plan
@@ -82,6 +83,7 @@ app.add_typer(recipes.app, name="recipes")
 app.add_typer(sandbox.app, name="sandbox")
 app.add_typer(data.app, name="data")
 app.command()(audit)
+app.command()(card)
 app.command()(models.export)
 app.command()(mcp)
 app.command()(metrics)

@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 from turnwise.config.catalog import find_model
 from turnwise.core.errors import ConfigError
-from turnwise.core.protocols import Environment, ScriptedPolicy, Split
+from turnwise.core.protocols import Environment, GradedCase, ScriptedPolicy, Split
 from turnwise.core.seeds import derive_seed, rng
 from turnwise.core.types import Message, Part, Task
 from turnwise.environments.file_splits import DataFile, FromFiles, check_path, load_splits
@@ -30,6 +30,7 @@ from turnwise.environments.search_qa.retrieval import Retriever, WordRetriever
 from turnwise.environments.search_qa.wordings import Style
 from turnwise.environments.search_qa.world import World, build_world
 from turnwise.pictures.rows import RowPictures
+from turnwise.rewards.hand_cases import grade_short_answers
 from turnwise.rewards.selfcheck import load_reward
 
 PROMPTS: dict[Prompt, str] = {
@@ -236,6 +237,10 @@ class SearchQA(FromFiles, GeneratedFamily[SearchArguments]):
     def answer_reply(self, task: Task, answer: str) -> Message:
         """Return the reply to the task that states only this answer; "" leaves its place empty."""
         return answer_message(answer)
+
+    def grade_hand_cases(self) -> list[GradedCase]:
+        """See `TriedGrader`: short answers, by the recipe's reward and normal form."""
+        return grade_short_answers(self._reward, self._chosen.normalize)
 
     def policies(self) -> Mapping[str, ScriptedPolicy]:
         """Return the policies "oracle", "random" and "naive"."""
