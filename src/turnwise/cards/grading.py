@@ -85,9 +85,11 @@ async def try_gold_answers(player: Player, tasks: Sequence[Task]) -> GoldTrial |
 
 
 async def try_attacks(player: Player, tasks: Sequence[Task]) -> tuple[KindCount, ...]:
-    """Return how often replies without work succeed (`audit.reward_attacks`)."""
+    """Return how often replies without work succeed (`audit.reward_attacks`), and the family's own policy "cheat" if it
+    has one."""
     counts = []
-    for kind, attack in ATTACKS.items():
+    cheat = player.find_policy("cheat")
+    for kind, attack in {**ATTACKS, **({"cheat": cheat} if cheat else {})}.items():
         outcomes = await player.play_each(tasks, attack)
         values = [outcome.success > 0.5 for outcome in outcomes if outcome.success is not None]
         counts.append(KindCount(kind=kind, is_right=False, accepted=Rate(hits=sum(values), count=len(values))))

@@ -22,17 +22,20 @@ from turnwise.core.types import Task
 from turnwise.environments.draws import LeftOut, try_task
 from turnwise.environments.episodes import Repeated, find_difference
 
-SIZES = ((0.03, 60), (0.15, 30), (0.6, 12), (float("inf"), 6))
+SIZES = ((0.03, 60), (0.15, 24), (0.6, 8), (float("inf"), 4))
 """Seconds of an episode up to which that many tasks are played by each policy."""
 NUM_GRADED = 20
-"""Tasks whose grader is tried: near-misses, replies without work, replies said twice."""
+"""Tasks whose grader is tried, at most half of those that are played: near-misses, replies without work, replies said
+twice."""
 COMPARED = ((0.005, 1000), (0.05, 200), (float("inf"), 40))
 """Seconds of building a task up to which that many training tasks of the warm-up, and as many of RL, are compared with
 held-out tasks."""
 NUM_PROBED = 4
 """Tasks whose rewards are in the probe."""
 NUM_GROUPS = 8
-"""Groups whose rewards are looked at for signal."""
+"""Groups whose rewards are looked at for signal, at most half as many as tasks are played."""
+GROUP_SIZE = 4
+"""Attempts of such a group, at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +65,7 @@ def measure(
     except TurnwiseError as cause:
         return _empty(TaskCounts(asked=0, distinct=0, copies=0, left_out=0, example=""), str(cause)), nothing, 0
     if not heldout.tasks:
-        return _empty(heldout.counts, ""), nothing, 0
+        return _empty(heldout.counts, heldout.counts.example), nothing, 0
     return asyncio.run(_Measurement(family, facts, heldout, num_played, continuity).run())
 
 
@@ -135,6 +138,7 @@ class _Measurement:
         self.family, self.facts, self.heldout = family, facts, heldout
         self.player = Player(family, facts.max_turns)
         self.num_played, self.continuity = num_played, continuity
+        self.num_graded = NUM_GRADED
         self.missing: dict[str, str] = {}
 
     async def run(self) -> tuple[Measured, Timing, int]:
@@ -147,12 +151,13 @@ class _Measurement:
             return _empty(self.heldout.counts, trial.problem), _no_time(), 0
         size = self.num_played or await self._choose_size(speaker)
         tasks = self.heldout.tasks[:size]
+        self.num_graded = min(NUM_GRADED, max(2, len(tasks) // 2))
         outcomes, taken = await self._play_policies(tasks)
         oracle = outcomes.get("oracle", [])
-        gold = await self._try_gold(tasks[:NUM_GRADED])
-        attacks = await try_attacks(self.player, tasks[:NUM_GRADED])
+        gold = await self._try_gold(tasks[: self.num_graded])
+        attacks = await try_attacks(self.player, tasks[: self.num_graded])
         if oracle:
-            attacks += (await try_elsewhere(self.player, oracle[:NUM_GRADED]),)
+            attacks += (await try_elsewhere(self.player, oracle[: self.num_graded]),)
         repeated, regraded = await self._repeat(outcomes)
         measured = Measured(
             tasks=self.heldout.counts,
@@ -240,7 +245,7 @@ class _Measurement:
             policy = self.player.find_policy(name) if name in outcomes else None
             if policy is None:
                 continue
-            for seed, outcome in enumerate(outcomes[name][:NUM_GRADED]):
+            for seed, outcome in enumerate(outcomes[name][: self.num_graded]):
                 one = outcome.played
                 if one is None:
                     continue
@@ -284,9 +289,9 @@ class _Measurement:
         if oracle is None or random is None:
             self.missing["continuity"] = "a mixed policy needs both oracle and random"
             return None
-        size = max(2, min(self.facts.group_size, 8))
+        size = max(2, min(self.facts.group_size, GROUP_SIZE))
         groups = []
-        for number, task in enumerate(tasks[:NUM_GROUPS]):
+        for number, task in enumerate(tasks[: min(NUM_GROUPS, self.num_graded)]):
             seeds = range(number * size, (number + 1) * size)
             attempts = [await self.player.play(task, Mixed(oracle, random), seed=seed) for seed in seeds]
             groups.append([each.reward for each in attempts if each.reward is not None])

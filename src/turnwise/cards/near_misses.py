@@ -29,6 +29,7 @@ def list_near_misses(gold: str, other: str, random: Random) -> Iterator[NearMiss
     is_number, words = bool(_PLAIN.fullmatch(gold)), gold.split()
     has_word = any(len(word) > 3 and word.isalpha() for word in words)
     yield NearMiss(kind="nothing", answer="", is_right=False)
+    yield NearMiss(kind="a negation", answer=f"not {gold}", is_right=False)
     if other:
         yield NearMiss(kind="another entity", answer=other, is_right=False)
         yield NearMiss(kind="two answers", answer=f"{gold} or {other}", is_right=False)

@@ -82,7 +82,7 @@ def _too_few(facts: Facts, measured: Measured) -> Iterator[str]:
     if facts.heldout_tasks == 0:
         yield "no held-out task is evaluated (evaluate.tasks is 0)"
     elif n == 0:
-        yield f"no held-out task can be built ({measured.tasks.example})"
+        yield "the held-out split is empty"
     elif compute_half_width(n) > MAX_HALF_WIDTH:
         yield f"{n} held-out tasks leave an interval of ±{100 * compute_half_width(n):.1f} points"
 

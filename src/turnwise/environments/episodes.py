@@ -82,8 +82,11 @@ class Repeated:
         self._left = iter(replies)
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
-        """See `ScriptedPolicy.reply`."""
-        return next(self._left)
+        """See `ScriptedPolicy.reply`. Raises EnvironmentFault if the episode wants more replies than were said."""
+        reply = next(self._left, None)
+        if reply is None:
+            raise EnvironmentFault(f"task {task.id} wants more replies than were said before")
+        return reply
 
 
 class Episode:

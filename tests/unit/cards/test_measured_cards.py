@@ -55,7 +55,7 @@ class Sound:
         self.right, self.done = text == self.word * 2, True
         return "said"
 
-    def get_reward(self) -> float:
+    def get_reward(self) -> Any:
         return float(self.right)
 
     def _oracle(self) -> tuple[str, dict[str, str]]:
@@ -153,7 +153,7 @@ def test_a_sound_environment_is_believed_for_what_the_recipe_says() -> None:
         (NaN, "episodes of 'oracle' have no reward"),
         (Unseeded, "the same episode played twice differs: 'oracle' on task"),
         (Fickle, "the same replies got another reward in 100%"),
-        (Silent, "the attack 'empty reply' succeeds on 100% (6 of 6)"),
+        (Silent, "the attack 'empty reply' succeeds on 100% (3 of 3)"),
         (Generous, "the oracle is only 0 points above random play"),
         (Blind, "the oracle solves"),
         (Unsolved, "it has no oracle and no gold answers"),
@@ -213,9 +213,9 @@ def test_facts_of_another_evaluation_have_another_digest() -> None:
 
 def test_gold_answers_are_tried_with_their_near_misses() -> None:
     card = make(lambda: SearchQA(num_entities=20, kinds={"1hop": 1.0}), max_turns=4)
-    assert card.measured.gold == Rate(hits=6, count=6)
+    assert card.measured.gold == Rate(hits=3, count=3)
     kinds = {kind.kind: kind for kind in card.measured.near}
-    assert kinds["another entity"].accepted == Rate(hits=0, count=6)
+    assert kinds["another entity"].accepted == Rate(hits=0, count=3)
     assert kinds["capitals"].accepted.hits == kinds["capitals"].accepted.count
     assert {kind.kind for kind in card.measured.hand} > {"number in words", "must_pass of the reward"}
     assert card.measured.agreement is not None
@@ -232,8 +232,7 @@ class Lenient(SearchQA):
 
 def test_a_grader_that_finds_the_gold_answer_anywhere_is_not_believed() -> None:
     line = make(lambda: Lenient(num_entities=20, kinds={"1hop": 1.0}), max_turns=4).verdict.line
-    # Of seven wrong kinds, two contain the gold answer: 2/6 to 2/7.
-    assert "of the wrong near-misses (an extra word, two answers)" in line
+    assert "of the wrong near-misses (a negation, an extra word, two answers)" in line
 
 
 def test_rewards_of_groups() -> None:

@@ -19,6 +19,7 @@ def test_a_name() -> None:
     found = perturb("Mira Tolen")
     assert found["another entity"] == ("Orin Vale", False)
     assert found["two answers"] == ("Mira Tolen or Orin Vale", False)
+    assert found["a negation"] == ("not Mira Tolen", False)
     assert found["an extra word"] == ("Mira Tolen Junior", False)
     assert found["a word missing"] == ("Mira", False)
     assert found["capitals"] == ("MIRA TOLEN", True)
