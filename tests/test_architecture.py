@@ -40,6 +40,7 @@ FLOORS = {
     **dict.fromkeys(["pipeline", "testing", "badcases"], 5),
     **dict.fromkeys(["learning", "evaluation", "audit", "diagnosis", "reporting", "exchange", "remote", "forecast"], 4),
     **dict.fromkeys(["pipeline", "testing"], 5),
+    **dict.fromkeys(["pipeline", "testing", "cards"], 5),
     "building": 6,
     "runs": 7,
     **dict.fromkeys(["api", "cli"], 8),

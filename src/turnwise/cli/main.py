@@ -16,6 +16,7 @@ from turnwise import __version__
 from turnwise.cli import algorithms, check, data, extensions, models, new, recipes, sandbox
 from turnwise.cli.audit import audit
 from turnwise.cli.badcases import badcases
+from turnwise.cli.card import card
 from turnwise.cli.compare import compare
 from turnwise.cli.diagnose import diagnose
 from turnwise.cli.interrupts import end_as_interrupted, keep_interrupts
@@ -103,6 +104,7 @@ app.command()(audit)
 app.command()(compare)
 app.command()(badcases)
 app.command()(diagnose)
+app.command()(card)
 app.command()(models.export)
 app.command()(mcp)
 app.command()(metrics)

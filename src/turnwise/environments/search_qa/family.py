@@ -11,7 +11,7 @@ from typing import Any, get_args
 from turnwise.config.catalog import find_model
 from turnwise.core.errors import ConfigError
 from turnwise.core.faults import Fault
-from turnwise.core.protocols import Environment, ScriptedPolicy, Split
+from turnwise.core.protocols import Environment, GradedCase, ScriptedPolicy, Split
 from turnwise.core.seeds import derive_seed, rng
 from turnwise.core.types import Message, Part, Task, Trajectory
 from turnwise.environments.file_splits import DataFile, FromFiles, check_path, load_splits
@@ -32,6 +32,7 @@ from turnwise.environments.search_qa.retrieval import Retriever, WordRetriever
 from turnwise.environments.search_qa.wordings import Style
 from turnwise.environments.search_qa.world import World, build_world
 from turnwise.pictures.rows import RowPictures
+from turnwise.rewards.hand_cases import grade_short_answers
 from turnwise.rewards.selfcheck import load_reward
 
 PROMPTS: dict[Prompt, str] = {
@@ -243,6 +244,9 @@ class SearchQA(FromFiles, GeneratedFamily[SearchArguments]):
     def find_fault(self, task: Task, trajectory: Trajectory) -> Fault | None:
         """See `FaultFinder`."""
         return find_search_fault(task, trajectory)
+    def grade_hand_cases(self) -> list[GradedCase]:
+        """See `TriedGrader`: short answers, by the recipe's reward and normal form."""
+        return grade_short_answers(self._reward, self._chosen.normalize)
 
     def policies(self) -> Mapping[str, ScriptedPolicy]:
         """Return the policies "oracle", "random" and "naive"."""
