@@ -39,19 +39,7 @@ class Stopped(Exception):
 
 
 FIRST = (
-    "train",
-    "sft",
-    "evaluate",
-    "compare",
-    "ask",
-    "report",
-    "export",
-    "audit",
-    "tasks",
-    "options",
-    "metrics",
-    "doctor",
-    *("train", "sft", "evaluate", "ask", "report", "diagnose"),
+    *("train", "sft", "evaluate", "compare", "ask", "report", "diagnose", "badcases"),
     *("export", "audit", "tasks", "options", "metrics", "doctor"),
 )
 """Commands that the help lists first, as a run needs them; the others follow."""
