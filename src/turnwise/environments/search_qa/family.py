@@ -244,6 +244,7 @@ class SearchQA(FromFiles, GeneratedFamily[SearchArguments]):
     def find_fault(self, task: Task, trajectory: Trajectory) -> Fault | None:
         """See `FaultFinder`."""
         return find_search_fault(task, trajectory)
+
     def grade_hand_cases(self) -> list[GradedCase]:
         """See `TriedGrader`: short answers, by the recipe's reward and normal form."""
         return grade_short_answers(self._reward, self._chosen.normalize)
