@@ -6,7 +6,8 @@
     python benchmarks/research.py policies [--tasks 100]
 
 `train` trains the arms, the recipe and the same with a coin as reward; a finished run is not trained again.
-`turnwise evaluate RUN --set min_sections=5 --set max_sections=5 --set max_facts=3` adds long reports to a run.
+`turnwise evaluate RUN --on research --tasks 60 --set min_sections=5 --set max_sections=5 --set max_facts=3` adds long
+reports to a run.
 `figures` prints supported and unsupported claims per run, `--show` besides so many reports, `policies` what
 scripted policies earn by the family's default arguments. Intervals are Wilson's at 95%; claims of one report are
 not independent, so that theirs are too narrow."""

@@ -5,19 +5,20 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from turnwise.building.families import build_family
 from turnwise.config.evaluate import SELECTION, EvaluateSection
 from turnwise.config.load import change_resolved, list_moves, load_resolved
 from turnwise.config.resolve import check_sections
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError
 from turnwise.core.protocols import EnvironmentFamily
-from turnwise.core.types import TrajectoryGroup
+from turnwise.core.types import Draw, TrajectoryGroup
 from turnwise.environments.draws import check_left_out, name_task
 from turnwise.evaluation.summary import Summary, summarise
 from turnwise.pictures.store import PictureStore, open_pictures
@@ -74,7 +75,8 @@ async def evaluate_policy(
     else:
         groups, decision = await until.play(play, heldout.draws)
     too_long = [group for group in groups if is_too_long(group)]
-    for text in [*heldout.notes, *(_say_too_long(system.family, group) for group in too_long)]:
+    others = _say_other_tasks(system, heldout.draws, changes) if changes else []
+    for text in [*others, *heldout.notes, *(_say_too_long(system.family, group) for group in too_long)]:
         say(f"{name}: {text}")
     summary = summarise(groups, name=name, label=label, step=step, decision=decision)
     decode = system.tokenizer.decode
@@ -92,6 +94,18 @@ async def evaluate_policy(
 def name_evaluation(kind: str, on: str, step: int, control: str = "") -> str:
     """The name of an evaluation's files: its kind, the set unless that is the reported one, the step, the control."""
     return f"{kind}{'-' + name_part(on) if on else ''}_{step:06d}{'_' + control if control else ''}"
+
+
+def _say_other_tasks(system: System, draws: Sequence[Draw], changes: Mapping[str, Any]) -> list[str]:
+    """A line if the environment draws other tasks with these `changes`: what they change in tasks is not played."""
+    changed = build_family(system.config, changes)
+    if all(changed.task("heldout", draw.index) == draw.task for draw in draws[:3]):
+        return []
+    family = system.config.environment.name
+    return [
+        f"with {', '.join(changes)} the environment draws other tasks, but the recipe's tasks are played; those others "
+        f"are played by `--on {family}` beside --set"
+    ]
 
 
 def _say_too_long(family: EnvironmentFamily, group: TrajectoryGroup) -> str:

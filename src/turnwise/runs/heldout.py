@@ -140,7 +140,8 @@ def find_set(
     system: System, name: str, *, changes: Mapping[str, Any] | None = None, tasks: int | None = None
 ) -> HeldOutSet:
     """The set of this name: one of the recipe, or the held-out tasks of the environment family of this name with
-    `changes` as its arguments. `tasks` None is the number that the recipe says.
+    `changes` as its arguments, laid over the recipe's if it is the recipe's family. `tasks` None is the number that the
+    recipe says.
 
     Raises ConfigError where there is neither.
     """
@@ -153,7 +154,8 @@ def find_set(
     section = evaluate.sets.get(name)
     config = place_in(system.config, name)
     if section is None:
-        environment = config.environment.model_copy(update={"args": dict(changes or {})})
+        own = system.config.environment.args if name == system.config.environment.name else {}
+        environment = config.environment.model_copy(update={"args": {**own, **(changes or {})}})
         config = config.model_copy(update={"environment": environment})
     with boundary(ConfigError, f"evaluate.sets.{name}" if section else f"--on {name}"):
         family = build_family(config)
