@@ -44,24 +44,30 @@ class RepairFaults:
         def script(*commands: str) -> list[Message]:
             return [command_message(command, number) for number, command in enumerate(commands)]
 
-        def plant(fault: str, turn: int, *commands: str, loop: tuple[str, ...] = ()) -> Planted:
-            return Planted(name=fault, turn=turn, replies=script(*commands), loop=script(*loop), **given)
+        def plant(
+            fault: str, turn: int, *commands: str, loop: tuple[str, ...] = (), diverges: int | None = None
+        ) -> Planted:
+            # A listing tells nothing that a run of the tests does not.
+            first = 0 if commands[:1] == ("ls",) else diverges
+            replies = script(*commands)
+            return Planted(name=fault, turn=turn, diverges=first, replies=replies, loop=script(*loop), **given)
 
         begun = len(listing)
-        yield plant("never tested", begun + 1, *listing, *elsewhere, "submit")
-        yield plant("wrong function", 2, "test", *elsewhere, "submit")
-        yield plant("wrong line", 2, "test", *near, "submit")
+        yield plant("never tested", begun + 1, *listing, *elsewhere, "submit", diverges=0)
+        yield plant("wrong function", 2, "test", *elsewhere, "submit", diverges=1)
+        # A line above the bug is one that the oracle views too.
+        yield plant("wrong line", 2, "test", *near, "submit", diverges=2 if beside < line else 1)
         yield plant("wrong code", 2, "test", there, f"set {buggy}", "submit")
         if random.random() < 0.5:
             yield plant("opened and not repaired", 2, "test", there, "submit")
         else:
-            yield plant("opened and not repaired", 3, "test", there, *elsewhere, "submit")
-        yield plant("took the repair back", 5, "test", there, f"set {right}", "test", *near, "submit")
-        yield plant("repaired and not submitted", 7, "test", there, f"set {right}", loop=("ls", "test"))
-        yield plant("test overwritten", 2, "test", f"view {test_name} A", "set a = a", "submit")
+            yield plant("opened and not repaired", 3, "test", there, *elsewhere, "submit", diverges=2)
+        yield plant("took the repair back", 5, "test", there, f"set {right}", "test", *near, "submit", diverges=4)
+        yield plant("repaired and not submitted", 7, "test", there, f"set {right}", loop=("ls", "test"), diverges=3)
+        yield plant("test overwritten", 2, "test", f"view {test_name} A", "set a = a", "submit", diverges=1)
         yield plant("gave up", begun, *listing, "submit")
         views = [f"view {each} {label}" for each in functions if each != name for label in "AB"]
-        yield plant("limit", 7, "test", *random.sample(views, 7))
+        yield plant("limit", 7, "test", *random.sample(views, 7), diverges=1)
         yield plant("repeated itself", begun + 1, *listing, loop=("test",))
         yield Planted(name="format", turn=begun, replies=script(*listing), loop=[write_nonsense()], **given)
         yield Planted(

@@ -56,6 +56,11 @@ def test_every_shared_name_is_given_for_what_it_says() -> None:
     assert name(called(look), called(record("look", exception="OSError: gone"))) == ("tool failure", 1)
     cut = make_turn([1], make_completion([2], finish_reason=FinishReason.LENGTH))
     assert name(called(look), cut, stop=StopReason.MAX_TURN_TOKENS) == ("limit", 1)
+    # What was cut off may read like an answer.
+    half = make_turn(
+        [1], make_completion([2], finish_reason=FinishReason.LENGTH), message=text_message("assistant", "12")
+    )
+    assert name(half, stop=StopReason.MAX_TURN_TOKENS) == ("limit", 0)
     assert name(said("a"), malformed(), malformed(), stop=StopReason.MAX_TURNS) == ("format", 1)
     # An attempt that found back to calls did not fail by its format.
     assert name(malformed(), called(look), stop=StopReason.MAX_TURNS) == ("limit", 1)
@@ -75,6 +80,9 @@ def test_one_repeated_call_is_no_loop() -> None:
     # Six of eight calls repeat, though the last one does not.
     white = record("click", "white", "no")
     assert find_repetition([a, *[white] * 7, b]) == 2
+    # Three calls that go round, with equal answers each time.
+    read, edit, test = record("read"), record("edit", answer="failed"), record("test", answer="red")
+    assert find_repetition([read, edit, test] * 3) == 3
     # Another answer to the same call is news.
     assert (
         find_repetition([record("test", answer="red"), record("test", answer="green"), record("test", answer="x")])

@@ -108,12 +108,20 @@ def _find_from_query(query: Projection, searches: Sequence[tuple[int, str, str]]
     """Name a fault by the last right search and what came after it.
 
     A wrong search before a right one is forgiven. After the last right one the first wrong search counts, even if its
-    results happened to say what was needed: it was not asked for.
+    results happened to say what was needed, unless a later search or the answer names what they gave.
     """
     made = list(_follow(query, searches))
     members, need = find_need(query, _read([text for _, _, text in searches]))
     right = max((place for place, search in enumerate(made) if search.is_right), default=-1)
-    strayed = [search for search in made[right + 1 :] if search.needed is not None]
+    needs = [*(search.needed for search in made[1:]), need]
+    said_later = [
+        " ".join([*(_plain(later.query) for later in made[place + 1 :]), _plain(answer)]) for place in range(len(made))
+    ]
+    strayed = [
+        search
+        for place, search in enumerate(made)
+        if place > right and search.needed is not None and not _is_used(search, needs[place], said_later[place])
+    ]
     fresh = [search for search in strayed if not search.repeats]
     said = f"answered {answer!r}"
     if strayed:
@@ -127,10 +135,15 @@ def _find_from_query(query: Projection, searches: Sequence[tuple[int, str, str]]
         known = ", ".join(sorted(members)) or "nothing"
         return Fault(name=NOT_USED, turn=last, detail=f"the passages give {known}; {said}")
     detail = f"needed {need.describe()}; {said}"
-    if made[right].needed == need:
+    if right >= 0 and made[right].needed == need:
         return Fault(name=NOT_READ, turn=made[right].turn, detail=f"searched {made[right].query!r}; {detail}")
     is_blank = normalize_answer(answer) in ("", normalize_answer(UNKNOWN))
     return Fault(name=GAVE_UP if is_blank else NEVER_AGAIN, turn=last, detail=detail)
+
+
+def _is_used(search: _Search, then: Need | None, later: str) -> bool:
+    """Whether what was needed then follows from the search's results, and what was said later names it."""
+    return then is not None and then != search.needed and f" {_plain(then.entity)} " in f" {later} "
 
 
 def find_need(query: Projection, facts: Sequence[tuple[str, str, str]]) -> tuple[set[str], Need | None]:
