@@ -15,7 +15,10 @@ from typer.core import TyperGroup
 from turnwise import __version__
 from turnwise.cli import algorithms, check, data, extensions, models, new, recipes, sandbox
 from turnwise.cli.audit import audit
+from turnwise.cli.badcases import badcases
+from turnwise.cli.card import card
 from turnwise.cli.compare import compare
+from turnwise.cli.diagnose import diagnose
 from turnwise.cli.interrupts import end_as_interrupted, keep_interrupts
 from turnwise.cli.mcp import mcp
 from turnwise.cli.plan import plan
@@ -36,18 +39,8 @@ class Stopped(Exception):
 
 
 FIRST = (
-    "train",
-    "sft",
-    "evaluate",
-    "compare",
-    "ask",
-    "report",
-    "export",
-    "audit",
-    "tasks",
-    "options",
-    "metrics",
-    "doctor",
+    *("train", "sft", "evaluate", "compare", "ask", "report", "diagnose", "badcases"),
+    *("export", "audit", "tasks", "options", "metrics", "doctor"),
 )
 """Commands that the help lists first, as a run needs them; the others follow."""
 
@@ -97,6 +90,9 @@ app.add_typer(sandbox.app, name="sandbox")
 app.add_typer(data.app, name="data")
 app.command()(audit)
 app.command()(compare)
+app.command()(badcases)
+app.command()(diagnose)
+app.command()(card)
 app.command()(models.export)
 app.command()(mcp)
 app.command()(metrics)

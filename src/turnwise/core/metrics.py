@@ -297,6 +297,18 @@ METRICS: dict[str, Definition] = {
         "Share of the policy's weights with a gradient that an update changed, measured on float32 masters if there "
         "are any; from a sample.",
     ),
+    "train/served_share": Definition(
+        "mean",
+        "share",
+        "Share of those weights that an update changed in the model's own format (model.dtype), from which engines "
+        "sample; less than `train/changed_share` where rounding undoes updates of the masters. Ranks, whose rows are "
+        "float32, measure those.",
+    ),
+    "train/relative_update": Definition(
+        "mean",
+        "ratio",
+        "Length of an update divided by that of the policy's weights, both from a sample of the weights.",
+    ),
     "train/skipped_updates": Definition(
         "sum", "updates", "Updates that changed nothing because float16 gradients overflowed; the loss scale is halved."
     ),

@@ -13,6 +13,7 @@ from pathlib import Path
 from turnwise import __version__
 from turnwise.config.shown import ShownRecipe, read_shown
 from turnwise.pictures.store import open_pictures
+from turnwise.reporting.badcases import draw_badcases, load_badcases
 from turnwise.reporting.compared import draw_compared, load_compared
 from turnwise.reporting.curriculum import draw_curriculum
 from turnwise.reporting.examples import Batch, choose_examples, draw_example
@@ -28,16 +29,12 @@ from turnwise.reporting.sections import (
     draw_time,
 )
 from turnwise.reporting.selection import draw_selection
-from turnwise.reporting.style import STYLE
+from turnwise.reporting.style import NO_NETWORK, STYLE
 from turnwise.reporting.summaries import Summary, is_control, load_summaries
 from turnwise.store.run_folder import RunFolder, write_bytes_atomic
 from turnwise.store.trajectories import load_arrays, load_rows
 
 REPORT = "report.html"
-
-NO_NETWORK = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
-"""Content security policy: text that is not escaped by mistake can load nothing and run nothing; pictures are in the
-page."""
 
 
 def write_report(run: RunFolder) -> Path:
@@ -62,6 +59,7 @@ def write_report(run: RunFolder) -> Path:
         ("curriculum", "What was drawn", draw_curriculum(metrics)),
         ("schedule", "Asynchronous training", draw_schedule(metrics) if recipe.max_staleness else ""),
         ("changes", "What changed", _draw_examples(batches, recipe)),
+        ("badcases", "Badcases", draw_badcases(run.path, load_badcases(run.path))),
         ("failures", "How trajectories ended", draw_failures(rows_by_label, metrics)),
         ("time", "Where the time went", draw_time(metrics, overlap=recipe.max_staleness > 0)),
     )

@@ -14,6 +14,7 @@ from turnwise.building.cores import describe_crowding
 from turnwise.building.curriculum import build_curriculum
 from turnwise.building.schedule import build_rule
 from turnwise.building.stepping import read_pipeline_settings, read_step_settings
+from turnwise.config.load import dump_resolved
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import StoreError
 from turnwise.core.events import Note, Phase, PhaseBegins, StepEnds
@@ -163,6 +164,7 @@ class Run:
             needs_baseline=system.resolved.needs_baseline,
             past=system.past,
             curriculum=build_curriculum(system.config),
+            options=dump_resolved(system.config),
         )
         if system.past is not None:
             system.past.run = folder.path
