@@ -428,9 +428,12 @@ def ask(
 def report(run: RunPath) -> None:
     """Write report.html of a run again."""
     from turnwise.reporting.report import write_report
+    from turnwise.runs.compare import save_comparison
     from turnwise.store.run_folder import RunFolder
 
-    print(write_report(RunFolder.open(run)))
+    folder = RunFolder.open(run)
+    save_comparison(folder)
+    print(write_report(folder))
 
 
 @app.command()

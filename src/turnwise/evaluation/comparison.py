@@ -140,7 +140,7 @@ def _compare_kind(kind: str, names: Sequence[str], first: Results, second: Resul
     whole = all(abs(value) in (0.0, 1.0) for value in differences.values())
     matched = single and whole and len(clusters) == len(names)
     intervals = [compute_clustered_interval(_group_attempts(names, each)) for each in (first, second)]
-    row = {
+    row: dict[str, Any] = {
         "kind": kind,
         "n": len(names),
         "clusters": len(clusters),
@@ -155,7 +155,7 @@ def _compare_kind(kind: str, names: Sequence[str], first: Results, second: Resul
         "test": "McNemar" if matched else "sign flips",
         "p": compute_mcnemar(worse, better) if matched else compute_sign_flips([math.fsum(each) for each in clusters]),
     }
-    return row | _describe_difference(clusters, len(names), aim)
+    return {**row, **_describe_difference(clusters, len(names), aim)}
 
 
 def _group_attempts(names: Sequence[str], results: Results) -> list[list[float]]:

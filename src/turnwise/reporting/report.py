@@ -14,6 +14,7 @@ from turnwise import __version__
 from turnwise.config.shown import ShownRecipe, read_shown
 from turnwise.pictures.store import open_pictures
 from turnwise.reporting.badcases import draw_badcases, load_badcases
+from turnwise.reporting.compared import draw_compared, load_compared
 from turnwise.reporting.curriculum import draw_curriculum
 from turnwise.reporting.examples import Batch, choose_examples, draw_example
 from turnwise.reporting.installed import Reported, draw_installed
@@ -44,11 +45,13 @@ def write_report(run: RunFolder) -> Path:
     recipe = read_shown(run.path / "config.json")
     metrics = run.read_metrics()
     summaries = load_summaries(run.path)
+    compared = load_compared(run.path, summaries)
     drawer = PictureDrawer(open_pictures(run.path))
     batches = [_load_batch(run.path, summary, drawer) for summary in _first_and_last(summaries)]
     rows_by_label = [(batch.label, batch.rows) for batch in batches]
     sections = (
         ("results", "Held-out results", draw_results(summaries)),
+        ("compared", "Before and after, question by question", draw_compared(compared)),
         ("selection", "The checkpoint that was chosen", draw_selection(run.path)),
         ("sets", "Other sets of tasks", draw_sets(run.path)),
         ("foreign", "Other models on these tasks", draw_foreign(run.path, summaries)),
@@ -82,7 +85,7 @@ def write_report(run: RunFolder) -> Path:
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{escape(recipe.name)} · Turnwise</title><style>{STYLE}</style></head>"
         f"<body><main><header id=headline><h1>{escape(recipe.name)}</h1><p class=dim>{about}</p>"
-        f"{draw_headline(summaries)}</header>{body}</main></body></html>\n"
+        f"{draw_headline(summaries, compared)}</header>{body}</main></body></html>\n"
     )
     path = run.path / REPORT
     # Text may hold half a surrogate pair, which UTF-8 cannot encode: it becomes "?".

@@ -10,6 +10,7 @@ from typing import Any
 
 from turnwise.core.metrics import define
 from turnwise.reporting.charts import Series, draw_chart
+from turnwise.reporting.compared import Compared, describe_change
 from turnwise.reporting.console import format_seconds
 from turnwise.reporting.style import NUM_COLOURS
 from turnwise.reporting.summaries import (
@@ -76,8 +77,9 @@ PHASES = (
 )
 
 
-def draw_headline(summaries: Sequence[Summary]) -> str:
-    """Say in a few sentences, computed from the evaluations, what training changed."""
+def draw_headline(summaries: Sequence[Summary], compared: Compared | None = None) -> str:
+    """Say in a few sentences, computed from the evaluations, what training changed; whether it is chance, from the
+    comparison of paired tasks if there is one, else from the intervals."""
     plain = [summary for summary in summaries if not is_control(summary)]
     totals = [row_of(summary, "all") for summary in plain]
     if not totals or totals[-1] is None:
@@ -91,6 +93,7 @@ def draw_headline(summaries: Sequence[Summary]) -> str:
         verdict = "a real loss: the intervals do not overlap"
     elif last["low"] <= first["high"]:
         verdict = "the intervals overlap, so this may be chance"
+    verdict = (describe_change(compared) if compared else "") or verdict
     labels = escape(plain[0]["label"]), escape(plain[-1]["label"])
     lead = (
         f'<p class="lead">Held-out success went from <b>{format_success(first)}</b> {labels[0]} '

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from turnwise.core.errors import ConfigError, DataError, StoreError
 from turnwise.evaluation.comparison import Comparison, compare_results
@@ -51,9 +53,27 @@ def load_results(target: str, *, score: str | None = None) -> Results:
     return Results(name=label, tasks=results.tasks, notes=tuple(_list_notes(folder.path, label, which, summary)))
 
 
-def _read_summary(path: Path) -> dict[str, object]:
+def save_comparison(folder: RunFolder) -> None:
+    """Compare the last evaluation that a run made itself with its first, and write `evaluations/compared_STEP.json` for
+    the report; nothing if there are not two. Raises StoreError for one that cannot be read."""
+    steps = sorted(read_rows(folder.path, "heldout"))
+    if len(steps) < 2:
+        return
+    ends = []
+    for step in (steps[0], steps[-1]):
+        name = f"heldout_{step:06d}"
+        label = str(_read_summary(folder.path / "evaluations" / f"{name}{SUMMARY}").get("label", name))
+        ends.append(to_results(label, load_groups(folder.path / "evaluations", name)))
     try:
-        summary = json.loads(path.read_bytes())
+        compared: dict[str, object] = compare_results(*ends).to_json()
+    except DataError as cause:
+        compared = {"problem": str(cause)}
+    folder.write_json(f"evaluations/compared_{steps[-1]:06d}.json", compared)
+
+
+def _read_summary(path: Path) -> dict[str, Any]:
+    try:
+        summary: dict[str, Any] = json.loads(path.read_bytes())
         int(summary["step"])
     except (OSError, ValueError, KeyError, TypeError) as cause:
         raise StoreError(f"cannot read {path} ({cause}); evaluate again with `turnwise evaluate`") from cause
@@ -88,7 +108,7 @@ def _find_evaluation(run: Path, which: str) -> str:
     return name
 
 
-def _list_notes(run: Path, label: str, which: str, summary: dict[str, object]) -> list[str]:
+def _list_notes(run: Path, label: str, which: str, summary: Mapping[str, Any]) -> list[str]:
     notes = []
     if which == BEST and not read_rows(run, "heldout-selection") and (count := len(read_successes(run))) > 1:
         notes.append(f"{label} was chosen as the best of {count} evaluations, so its success is too high by chance")

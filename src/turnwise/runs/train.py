@@ -34,6 +34,7 @@ from turnwise.rollout.workers import GroupStream
 from turnwise.runs.annotators import build_annotate
 from turnwise.runs.branches import with_branches
 from turnwise.runs.build import System, build_system
+from turnwise.runs.compare import save_comparison
 from turnwise.runs.continuing import Continuation, OpenRun, open_run, write_changes
 from turnwise.runs.data_files import keep_data_files
 from turnwise.runs.evaluations import Evaluations
@@ -224,6 +225,7 @@ class Run:
                 await self.evaluations.play_control(name, dict(changes), step=self.steps.step)
         if text := self.evaluations.describe_choice():
             self._note("selection", text)
+        save_comparison(self.folder)
         write_report(self.folder)
 
     async def _learn(self) -> None:

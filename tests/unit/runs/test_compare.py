@@ -5,6 +5,7 @@ import json
 import random
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from command_line import run_command
@@ -14,16 +15,14 @@ from turnwise.core.types import Draw, TrajectoryGroup
 from turnwise.evaluation.comparison import compare_results
 from turnwise.evaluation.results import Results, TaskResult, to_results
 from turnwise.evaluation.summary import summarise
-from turnwise.runs.compare import load_results, run_compare
+from turnwise.runs.compare import load_results, run_compare, save_comparison
 from turnwise.runs.until_sure import UntilSure, build_until
 from turnwise.store.run_folder import RunFolder
 from turnwise.store.trajectories import save_groups
 from turnwise.testing import make_group, make_task, make_trajectory, make_turn
 
 
-def make_groups(
-    outcomes: Sequence[Sequence[float | None]], *, start: int = 0, **payload: object
-) -> list[TrajectoryGroup]:
+def make_groups(outcomes: Sequence[Sequence[float | None]], *, start: int = 0, **payload: Any) -> list[TrajectoryGroup]:
     """One group per task, with the rewards of its attempts; every third task is hard."""
     groups = []
     for index, rewards in enumerate(outcomes, start=start):
@@ -59,7 +58,7 @@ def test_two_steps_of_a_run(run: RunFolder) -> None:
     compared = run_compare(f"{run.path}@0", f"{run.path}@10")
     total = compared.total
     assert (total.n, total.clusters, total.first_only, total.second_only) == (30, 30, 0, 12)
-    assert (total.first, total.second, total.difference) == (pytest.approx(1 / 3), pytest.approx(22 / 30), 0.4)
+    assert (total.first, total.second, total.difference) == pytest.approx((1 / 3, 22 / 30, 0.4))
     assert total.test == "McNemar"
     assert total.p == 2 / 2**12
     assert 0 < total.low < 0.4 < total.high
@@ -236,3 +235,19 @@ def test_a_comparison_with_an_evaluation_that_stopped_early_says_so(run: RunFold
     decision = {"against": "0.5", "side": "above", "error": 0.05, "results": 30, "available": 500}
     path.write_text(json.dumps({**json.loads(path.read_text()), "decision": decision}))
     assert "demo@10 stopped as soon as its answer was known" in run_compare(f"{run.path}@0", f"{run.path}@10").notes[0]
+
+
+def test_a_run_keeps_the_comparison_of_its_ends(run: RunFolder, tmp_path: Path) -> None:
+    save_comparison(run)
+    kept = json.loads((run.path / "evaluations" / "compared_000020.json").read_text())
+    assert (kept["first"], kept["second"]) == ("heldout_000000", "heldout_000020")
+    # Step 20 solves 1 to 21, and the first evaluation solved 0 to 9.
+    assert (kept["rows"][-1]["first_only"], kept["rows"][-1]["second_only"]) == (1, 12)
+    one_world = RunFolder.create(tmp_path / "one world")
+    add_evaluation(one_world, "heldout_000000", 0, make_groups([[0.0]] * 4, world=7))
+    save_comparison(one_world)
+    assert not list((one_world.path / "evaluations").glob("compared_*"))
+    add_evaluation(one_world, "heldout_000010", 10, make_groups([[1.0]] * 4, world=7))
+    save_comparison(one_world)
+    problem = json.loads((one_world.path / "evaluations" / "compared_000010.json").read_text())["problem"]
+    assert problem.startswith("all 4 shared tasks are in one cluster (")
