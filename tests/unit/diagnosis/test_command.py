@@ -98,6 +98,6 @@ def test_the_error_that_ended_a_run_is_evidence_until_it_is_resumed(run: Path) -
     events = run / "events.jsonl"
     problem = "TrainingError: updates are below the resolution of the weights: each of the last 5 at train.lr=1e-10"
     events.write_text(events.read_text() + json.dumps({"time": 0, "kind": "error", "text": problem}) + "\n")
-    assert [finding.cause for finding in diagnose_run(run).findings][0] == "frozen_weights"
+    assert diagnose_run(run).findings[0].cause == "frozen_weights"
     events.write_text(events.read_text() + json.dumps({"time": 1, "kind": "resumed", "text": ""}) + "\n")
     assert "frozen_weights" not in [finding.cause for finding in diagnose_run(run).findings]
