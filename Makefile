@@ -14,7 +14,7 @@ PEERS := TRL_EXPERIMENTAL_SILENCE=1 OMP_NUM_THREADS=1 .venv-peers/bin/python
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-real reference test test-core test-shuffled test-slow test-worlds system test-models crash soak lint setup models bench peers golden golden-check test-adapters gateway-clients vllm test-vllm test-scale voices worlds soak-worlds wheels clean
+.PHONY: help demo demo-real reference cards test test-core test-shuffled test-slow test-worlds system test-models crash soak lint setup models bench peers golden golden-check test-adapters gateway-clients vllm test-vllm test-scale voices worlds soak-worlds wheels clean
 
 help: ## List the targets.
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/'
@@ -65,6 +65,9 @@ reference: $(STAMP) ## Write docs/options.md, docs/metrics.md and docs/api.md fr
 	$(BIN)/turnwise options --markdown > docs/options.md
 	$(BIN)/turnwise metrics --markdown > docs/metrics.md
 	$(BIN)/python docs/write_api.py
+
+cards: $(STAMP) ## Measure the card of every recipe again, and write the table of docs/cards.md.
+	PATH="$(CURDIR)/$(BIN):$$PATH" OMP_NUM_THREADS=1 $(BIN)/python benchmarks/cards.py
 
 lint: $(STAMP) ## Check lint and types.
 	$(BIN)/ruff check .

@@ -16,11 +16,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import grader_math_pairs
-import grader_pairs
-from grader_pairs import Pair, draw_pairs
-
 from turnwise.core.errors import RewardError
+from turnwise.rewards import answer_pairs, math_pairs
+from turnwise.rewards.answer_pairs import Pair, draw_pairs
 from turnwise.rewards.answers import exact_match, f1
 from turnwise.rewards.math_verifier import MathVerifier
 
@@ -73,7 +71,7 @@ def build_ours(verifier: MathVerifier) -> dict[str, Score]:
 
 def draw(grader: str, count: int, seed: int) -> list[Pair]:
     """The pairs on which one of our graders is tried."""
-    kinds = grader_math_pairs if grader == "math" else grader_pairs
+    kinds = math_pairs if grader == "math" else answer_pairs
     return draw_pairs((kinds.RIGHT, kinds.WRONG), count, seed)
 
 

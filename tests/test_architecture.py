@@ -37,7 +37,7 @@ FLOORS = {
     **dict.fromkeys(["environments", "engines", "judging", "rollout", "training", "credit", "sync"], 3),
     "curriculum": 3,
     **dict.fromkeys(["learning", "evaluation", "audit", "diagnosis", "reporting", "exchange", "remote", "forecast"], 4),
-    **dict.fromkeys(["pipeline", "testing"], 5),
+    **dict.fromkeys(["pipeline", "testing", "badcases", "cards"], 5),
     "building": 6,
     "runs": 7,
     **dict.fromkeys(["api", "cli"], 8),

@@ -17,6 +17,7 @@ import typer.main
 from document_rules import RULES, Facts, check_list, check_number, list_anchors, list_column, list_tables
 
 from turnwise.algorithms.credit_table import CREDIT_METHODS
+from turnwise.cards.card import SUFFIX
 from turnwise.cli.main import app
 from turnwise.cli.reference import list_rows
 from turnwise.config.engine_kinds.table import ENGINE_KINDS
@@ -39,6 +40,7 @@ PRODUCED = frozenset(
         *("checkpoints", "damaged", "evaluations", "groups", "images", "policies", "steps", "trackers", "processes"),
         *("config.json", "counters.json", "data.json", "events.jsonl", "exploitability.json", "ledger.jsonl"),
         *("metrics.jsonl", "report.html", "summary.json", "writer.json", "bugs.ledger.jsonl"),
+        *("selection.json", "outstanding.json"),
         # a model's folder
         *("generation_config.json", "model.safetensors", "adapter_model.safetensors", "tokenizer.json"),
         *("tokenizer.model", "turnwise_usage.json", "state.safetensors", "preprocessor_config.json"),
@@ -87,9 +89,11 @@ def list_files() -> frozenset[str]:
 
 @cache
 def read_pages() -> dict[str, str]:
-    """The documents of the root, of `docs/` and of packages."""
+    """The documents of the root, of `docs/` and of packages; cards have a test of their own."""
     paths = [
-        path for path in sorted(list_files()) if path.endswith(".md") and not path.startswith(("tests", "recipes"))
+        path
+        for path in sorted(list_files())
+        if path.endswith(".md") and not path.startswith(("tests", "recipes")) and not path.endswith(SUFFIX)
     ]
     return {path: (ROOT / path).read_text(encoding="utf-8") for path in paths}
 

@@ -7,6 +7,7 @@ import re
 from pydantic import Field, field_validator
 
 from turnwise.config.annotators import AnnotatorSection
+from turnwise.config.card import CardSection
 from turnwise.config.credit import CreditSection, CriticSection
 from turnwise.config.curriculum import CurriculumSection
 from turnwise.config.engine import EngineSection
@@ -91,5 +92,6 @@ class RunConfig(Section):
     rejection: RejectionSection = RejectionSection()
     preference: PreferenceSection = PreferenceSection()
     evaluate: EvaluateSection = EvaluateSection()
+    card: CardSection = CardSection()
     report: ReportSection = ReportSection()
     trackers: TrackersSection = TrackersSection()

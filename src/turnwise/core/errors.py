@@ -21,8 +21,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from types import TracebackType
+from typing import Literal
 
 
 class TurnwiseError(Exception):
@@ -101,17 +101,22 @@ class ToolFailure(Exception):
     """Raised by a tool to tell the model what it did wrong; becomes an observation and is never an error of the run."""
 
 
-@contextmanager
-def boundary(error: type[TurnwiseError], what: str) -> Iterator[None]:
+class boundary:
     """Turn any exception that user code raises in the block into `error`, naming `what`, on one line. Turnwise's own
     errors pass unchanged.
 
-    Besides this, only the rollout supervisor, the engine's step and the tool threads catch everything; each passes on
-    what it caught."""
-    try:
-        yield
-    except (TurnwiseError, ToolFailure):
-        raise
-    except Exception as cause:
-        text = " ".join(line.strip() for line in str(cause).splitlines() if line.strip())
-        raise error(f"{what}: {type(cause).__name__}: {text}") from cause
+    A class and no generator: `contextlib` lets a StopIteration pass where `error` is a RuntimeError. Besides this, only
+    the rollout supervisor, the engine's step and the tool threads catch everything; each passes on what it caught."""
+
+    def __init__(self, error: type[TurnwiseError], what: str) -> None:
+        self._error, self._what = error, what
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, cause: BaseException | None, traceback: TracebackType | None
+    ) -> Literal[False]:
+        if isinstance(cause, Exception) and not isinstance(cause, TurnwiseError | ToolFailure):
+            text = " ".join(line.strip() for line in str(cause).splitlines() if line.strip())
+            raise self._error(f"{self._what}: {type(cause).__name__}: {text}") from cause
+        return False

@@ -368,7 +368,9 @@ METRICS: dict[str, Definition] = {
         "sum", "s", "Time spent writing checkpoints since the last step's metrics; absent if none was written."
     ),
     "schedule/evaluate_seconds": Definition(
-        "sum", "s", "Time spent on held-out evaluations since the last step's metrics; absent if there were none."
+        "sum",
+        "s",
+        "Time training waited for held-out evaluations since the last step's metrics; absent if none were due.",
     ),
     "schedule/open_requests_mean": Definition(
         "mean", "requests", "Open requests, averaged over time; those above engine.max_concurrency wait in the queue."
@@ -453,6 +455,9 @@ METRICS: dict[str, Definition] = {
     ),
     "evaluate/tool_calls": Definition("mean", "calls", "Tool calls per held-out task."),
     "evaluate/reward": Definition("mean", "reward", "Total reward on held-out tasks."),
+    "evaluate/on_NAME_success": Definition(
+        "mean", "share", "Share of attempts that succeed at the held-out tasks of a set: selection, or evaluate.sets."
+    ),
     "evaluate/reward_PART": Definition("mean", "reward", "A part of the reward on held-out tasks."),
 }
 

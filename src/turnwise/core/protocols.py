@@ -153,6 +153,28 @@ class GoldAnswers(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GradedCase:
+    """What a grader said of one answer whose truth is known."""
+
+    kind: str
+    """In which way the answer is that of the gold answer or not, such as "a word missing"."""
+    is_right: bool
+    """Whether the answer means the same as the gold answer."""
+    is_accepted: bool
+    """Whether the grader gave the full reward."""
+
+
+@runtime_checkable
+class TriedGrader(Protocol):
+    """Optional for an environment family: its grader tried on hand cases, for the recipe's card."""
+
+    def grade_hand_cases(self) -> Sequence[GradedCase]:
+        """Grade answers whose truth is known by construction, as `Environment.score` would; the same cases each
+        time. Empty if none fits how the tasks are graded."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Opinion:
     """A second opinion on a reward."""
 

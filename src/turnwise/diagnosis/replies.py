@@ -50,8 +50,8 @@ def find_collapse(record: Record) -> Finding | None:
         cause="entropy_collapse",
         problem="the entropy has collapsed: the policy repeats itself before it has found what succeeds",
         evidence=(f"{entropy}, in nats per token", *([] if truth is None else [str(truth)])),
-        first="take loss.method=clip_higher or an entropy bonus (loss.entropy_target), a lower train.lr, and an earlier "
-        "checkpoint",
+        first="take loss.method=clip_higher or an entropy bonus (loss.entropy_target), a lower train.lr, and an "
+        "earlier checkpoint",
         tier=STEPS,
         strength=limit.ENTROPY_LEFT * entropy.before / max(entropy.after, 1e-6),
     )

@@ -6,14 +6,14 @@ import asyncio
 import time
 from collections.abc import Awaitable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, TypeVar
 
 from turnwise.core.episodes import Ask
 from turnwise.core.errors import EnvironmentFault, boundary
 from turnwise.core.protocols import EnvironmentFamily, Opening, ScriptedPolicy, StepResult
-from turnwise.core.types import Message, Reward, Task
+from turnwise.core.types import Message, Reward, Scored, Task
 from turnwise.serving.episode import Answer, OutsideEpisode
 
 Result = TypeVar("Result")
@@ -53,6 +53,40 @@ class Played:
         """Return all messages of an episode with one conversation, in order."""
         turns = zip(self.replies, self.results, strict=True)
         return [*self.opening.messages, *(m for reply, result in turns for m in (reply, *result.observations))]
+
+
+def find_difference(one: Played, other: Played) -> str:
+    """Return what differs between two episodes, timings apart; empty if nothing does."""
+    if one.opening != other.opening:
+        return "the openings differ"
+    for index, (mine, theirs) in enumerate(zip(one.results, other.results, strict=False)):
+        if _timeless(mine) != _timeless(theirs):
+            return f"turn {index} gets different answers"
+    if len(one.results) != len(other.results):
+        return f"one has {len(one.results)} turns, the other {len(other.results)}"
+    return "" if one.rewards == other.rewards else f"the rewards differ ({_totals(one)} and {_totals(other)})"
+
+
+def _timeless(result: StepResult) -> StepResult:
+    return replace(result, tool_records=tuple(replace(record, seconds=0.0) for record in result.tool_records))
+
+
+def _totals(played: Played) -> str:
+    return ", ".join(f"{each.total:g}" if isinstance(each, Scored) else "Invalid" for each in played.rewards.values())
+
+
+class Repeated:
+    """A policy that says what was said before, in one episode."""
+
+    def __init__(self, replies: Sequence[Message]) -> None:
+        self._left = iter(replies)
+
+    def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
+        """See `ScriptedPolicy.reply`. Raises EnvironmentFault if the episode wants more replies than were said."""
+        reply = next(self._left, None)
+        if reply is None:
+            raise EnvironmentFault(f"task {task.id} wants more replies than were said before")
+        return reply
 
 
 class Episode:

@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from random import Random
 from statistics import mean
 from typing import Any, Literal, get_args
@@ -18,7 +18,6 @@ from turnwise.core.protocols import EnvironmentFamily, ScriptedPolicy, Split
 from turnwise.core.types import (
     Invalid,
     Message,
-    Scored,
     StopReason,
     Task,
     ToolCall,
@@ -28,7 +27,15 @@ from turnwise.core.types import (
     text_message,
 )
 from turnwise.environments.draws import LeftOut, try_task
-from turnwise.environments.episodes import Episode, Played, play_at_once, play_episode, play_interleaved
+from turnwise.environments.episodes import (
+    Episode,
+    Played,
+    Repeated,
+    find_difference,
+    play_at_once,
+    play_episode,
+    play_interleaved,
+)
 from turnwise.evaluation.summary import is_success
 
 MIN_ORACLE = 0.95
@@ -101,7 +108,7 @@ class _Checked:
 
     def _repeat(self, alone: Sequence[Played]) -> list[Episode]:
         return [
-            Episode(self.family, played.task, _Repeat(played.replies), seed=seed, max_turns=len(played.replies))
+            Episode(self.family, played.task, Repeated(played.replies), seed=seed, max_turns=len(played.replies))
             for seed, played in enumerate(alone)
         ]
 
@@ -362,7 +369,7 @@ async def _check_seeds(checked: _Checked) -> tuple[Verdict, str]:
     for name, policy in _list_players(checked):
         first, second = await checked.play(policy, tasks), await checked.play(policy, tasks)
         for one, other in zip(first, second, strict=True):
-            if difference := _difference(one, other):
+            if difference := find_difference(one, other):
                 return "fail", f"task {one.task.id} played twice by {name!r} with one seed: {difference}"
     return "pass", f"{len(tasks)} episodes of each policy, played twice"
 
@@ -373,32 +380,12 @@ async def _check_leaks(checked: _Checked) -> tuple[Verdict, str]:
         alone = await checked.play(policy, tasks)
         together = await checked.play_together(alone)
         for one, other in zip(alone, together, strict=True):
-            if difference := _difference(one, other):
+            if difference := find_difference(one, other):
                 return "fail", f"task {one.task.id} played by {name!r} alone and among others: {difference}"
         for index, other in enumerate(await checked.play_at_once(alone)):
-            if difference := _difference(alone[index % len(alone)], other):
+            if difference := find_difference(alone[index % len(alone)], other):
                 return "fail", f"task {other.task.id} played by {name!r} alone and while others are: {difference}"
     return "pass", f"{len(tasks)} episodes of each policy, alone, interleaved and {COPIES} of each at the same time"
-
-
-def _difference(one: Played, other: Played) -> str:
-    """What differs between two episodes, timings apart; empty when nothing does."""
-    if one.opening != other.opening:
-        return "the openings differ"
-    for index, (mine, theirs) in enumerate(zip(one.results, other.results, strict=False)):
-        if _timeless(mine) != _timeless(theirs):
-            return f"turn {index} gets different answers"
-    if len(one.results) != len(other.results):
-        return f"one has {len(one.results)} turns, the other {len(other.results)}"
-    return "" if one.rewards == other.rewards else f"the rewards differ ({_totals(one)} and {_totals(other)})"
-
-
-def _timeless(result: Any) -> Any:
-    return replace(result, tool_records=tuple(replace(record, seconds=0.0) for record in result.tool_records))
-
-
-def _totals(played: Played) -> str:
-    return ", ".join(f"{each.total:g}" if isinstance(each, Scored) else "Invalid" for each in played.rewards.values())
 
 
 # ------------------------------------------------------------------------------------------------ bad calls and time
@@ -443,16 +430,6 @@ class _Fixed:
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
         return text_message("assistant", "") if messages[-1].role == "tool" else self.first
-
-
-class _Repeat:
-    """Says what was said before, in one episode."""
-
-    def __init__(self, replies: Sequence[Message]) -> None:
-        self._left = iter(replies)
-
-    def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
-        return next(self._left)
 
 
 async def _check_time(checked: _Checked) -> tuple[Verdict, str]:

@@ -44,3 +44,10 @@ def test_boundary_is_silent_when_nothing_fails() -> None:
     with boundary(StoreError, "anything"):
         value = 1
     assert value == 1
+
+
+@pytest.mark.parametrize("error", [ConfigError, RewardError])
+def test_an_iterator_that_ends_in_user_code_does_not_pass(error: type[TurnwiseError]) -> None:
+    # RewardError is a RuntimeError, which a generator of contextlib would have exchanged for the StopIteration again.
+    with pytest.raises(error, match=r"^reward: StopIteration: $"), boundary(error, "reward"):
+        next(iter([]))

@@ -7,7 +7,7 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from turnwise.core.protocols import Environment, ScriptedPolicy, Split
+from turnwise.core.protocols import Environment, GradedCase, ScriptedPolicy, Split
 from turnwise.core.seeds import rng
 from turnwise.core.types import Message, Part, Task
 from turnwise.environments.file_splits import FromFiles, load_splits
@@ -23,6 +23,7 @@ from turnwise.environments.published_rows import fill_template, take_pictures
 from turnwise.environments.shared_sandbox import SharedSandbox, load_sandbox
 from turnwise.environments.texts import mix_texts
 from turnwise.pictures.rows import RowPictures
+from turnwise.rewards.hand_cases import grade_math_answers, grade_whole_numbers
 from turnwise.rewards.math_answer import parse_integer
 from turnwise.rewards.math_verifier import MathVerifier
 
@@ -142,6 +143,13 @@ class MathCode(FromFiles, GeneratedFamily[MathArguments]):
     def answer_reply(self, task: Task, answer: str) -> Message:
         """Return the reply to the task that states only this answer; "" leaves its place empty."""
         return answer_message(answer)
+
+    def grade_hand_cases(self) -> list[GradedCase]:
+        """See `TriedGrader`: mathematical answers, for generated problems those that are whole numbers; none for
+        reasoning-gym, whose own scorers judge."""
+        if self._chosen.mode == "files":
+            return grade_math_answers(self._verifier.verify)
+        return grade_whole_numbers() if self._chosen.mode != "reasoning_gym" else []
 
     def policies(self) -> Mapping[str, ScriptedPolicy]:
         """Return the policies "oracle", "random" and "naive"."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from turnwise.core.errors import ConfigError, boundary
 from turnwise.core.offers import import_object
-from turnwise.core.protocols import Environment, ScriptedPolicy, Split
+from turnwise.core.protocols import Environment, GradedCase, ScriptedPolicy, Split
 from turnwise.core.types import Message, Task, text_message
 from turnwise.environments.arguments import check_index, choose_policy, read_arguments
 from turnwise.environments.file_splits import FromFiles, load_splits
@@ -25,6 +25,8 @@ from turnwise.environments.mcp.rows import from_payload, take_pictures, to_row, 
 from turnwise.environments.replies import answer_message
 from turnwise.pictures.rows import RowPictures
 from turnwise.rendering.calls import format_calls
+from turnwise.rewards.answers import REWARDS
+from turnwise.rewards.hand_cases import grade_short_answers
 from turnwise.tools.mcp.sdk import require_sdk
 from turnwise.tools.mcp.session import McpSession
 
@@ -89,6 +91,11 @@ class ServedTasks(FromFiles):
     def answer_reply(self, task: Task, answer: str) -> Message:
         """Return the reply that states only this answer."""
         return answer_message(answer)
+
+    def grade_hand_cases(self) -> list[GradedCase]:
+        """See `TriedGrader`: short answers, unless the servers or a function of the recipe's score."""
+        reward = REWARDS.get(self._chosen.reward)
+        return [] if reward is None else grade_short_answers(reward, self._chosen.normalize)
 
     def texts(self, count: int) -> list[str]:
         """Return `count` texts of training tasks: prompts, calls, answers, and the tools' answers in the first tasks.

@@ -1,4 +1,4 @@
-"""Pairs of an answer and its gold answers with truth known by construction, for `graders.py`: short answers.
+"""Pairs of an answer and its gold answers with truth known by construction, on which graders are tried: short answers.
 
 Every kind is one way in which the same answer is written differently, or in which a different one looks the same.
 """

@@ -1,4 +1,4 @@
-r"""Pairs of an answer and its gold answer with truth known by construction, for `graders.py`: mathematics.
+r"""Pairs of an answer and its gold answer with truth known by construction, on which graders are tried: mathematics.
 
 Both are the content of `\boxed{}`.
 """
@@ -9,7 +9,7 @@ from fractions import Fraction
 from math import factorial
 from random import Random
 
-from grader_pairs import Maker, decimal, whole
+from turnwise.rewards.answer_pairs import Maker, decimal, whole
 
 _NAMES = "abcnxyz"
 
