@@ -231,7 +231,7 @@ class OneSidedSearch(SearchQA):
     train_kinds: ClassVar[Mapping[str, float]] = {"unanswerable": 1.0}
 
     def _question(self, split: Split, index: int) -> tuple[int | None, Question]:
-        every, self._kinds = self._kinds, self.train_kinds if split == "train" else self._kinds
+        every, self._kinds = self._kinds, dict(self.train_kinds) if split == "train" else self._kinds
         try:
             return super()._question(split, index)
         finally:

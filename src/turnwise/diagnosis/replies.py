@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from statistics import fmean
 
 from turnwise.diagnosis import thresholds as limit
+from turnwise.diagnosis.facts import ToolCount
 from turnwise.diagnosis.findings import BROKEN, NO_SIGNAL, STEPS, Finding
 from turnwise.diagnosis.record import Record
 
@@ -31,7 +32,7 @@ def find_format(record: Record) -> Finding | None:
             *([] if entropy is None else [f"{entropy}, in nats per token"]),
             *([] if success is None else [str(success)]),
         ),
-        first="lengthen the warm-up (sft.steps) until its demonstrations' format is copied, or sample well-formed "
+        first="lengthen the warm-up (sft.steps) until it copies the demonstrations' format, or sample well-formed "
         "calls only (rollout.grammar=calls)",
         tier=NO_SIGNAL,
         strength=3.0,
@@ -108,10 +109,15 @@ def find_truncation(record: Record) -> Finding | None:
         f"rollout.{name}={record.option(f'rollout.{name}')}" for name in ("max_turns", "max_turn_tokens", "max_tokens")
     )
     lost = [] if not dropped or not sampled else [f"dropped/truncated is {dropped / sampled:.0%} of the sampled tokens"]
-    ends = [(truth, cut_) for group in record.groups for truth, cut_ in zip(group.truths, group.truncated, strict=True)]
-    won = [truth for truth, was_cut in ends if was_cut]
-    if won:
-        lost.append(f"{sum(truth > 0.5 for truth in won)} of {len(won)} stored attempts that were cut succeeded")
+    ends = [end for group in record.groups for end in zip(group.truths, group.truncated, strict=True)]
+    whole, parts = ([truth for truth, was_cut in ends if was_cut is kind] for kind in (False, True))
+    if cut.after < limit.NEARLY_ALL_CUT and whole and fmean(whole) < limit.WHOLE_SUCCEED:
+        return None  # those that no limit ended fail too
+    if parts and whole:
+        lost.append(
+            f"{sum(truth > 0.5 for truth in parts)} of {len(parts)} stored attempts that were cut succeeded, "
+            f"{sum(truth > 0.5 for truth in whole)} of {len(whole)} others"
+        )
     return Finding(
         cause="truncation",
         problem="limits end many trajectories before they are done, so that failing is all they teach",
@@ -124,37 +130,50 @@ def find_truncation(record: Record) -> Finding | None:
 
 def find_failing_tool(record: Record) -> Finding | None:
     """One tool fails, whatever it is called with."""
-    calls: Counter[str] = Counter()
-    raised: Counter[str] = Counter()
-    examples = {}
-    for group in record.groups:
-        for name, count in group.tools.items():
-            calls[name] += count.calls
-            raised[name] += count.raised
-            if count.example:
-                examples.setdefault(name, count.example)
-    for row in () if record.groups else record.steps:
-        for key, value in row.items():
-            if key.startswith("tool/") and key.endswith("_calls"):
-                calls[key[5:-6]] += int(value or 0)
-    worst, share, evidence = "", 0.0, ()
-    for name, count in calls.items():
-        if count < limit.LEAST_CALLS:
-            continue
-        if raised[name] >= limit.RAISED * count and raised[name] / count > share:
-            worst, share = name, raised[name] / count
-            evidence = (f"{raised[name]} of {count} stored calls of {name!r} raised: {examples[name][:200]}",)
-        failed = record.change(f"tool/{name}_errors")
-        if failed is not None and min(failed.before, failed.after) >= limit.FAILED and failed.after > share:
-            worst, share, evidence = name, failed.after, (*evidence, str(failed))
-    if not worst:
+    failing = [each for name, count in _count_calls(record).items() if (each := _judge_tool(record, name, count))]
+    if not failing:
         return None
+    share, name, evidence = max(failing)
     return Finding(
         cause="tool_failing",
-        problem=f"the tool {worst!r} fails, and the policy is told so as if it were to blame",
+        problem=f"the tool {name!r} fails, and the policy is told so as if it were to blame",
         evidence=evidence,
-        first=f"call {worst!r} by hand with a stored call's arguments and mend it; raise ToolFailure only for what the "
+        first=f"call {name!r} by hand with a stored call's arguments and mend it; raise ToolFailure only for what the "
         "model did wrong",
         tier=BROKEN,
         strength=share / limit.RAISED,
     )
+
+
+def _judge_tool(record: Record, name: str, count: ToolCount) -> tuple[float, str, tuple[str, ...]] | None:
+    """Return the share of calls that fail by the tool's fault, its name and the evidence; None if it is sound."""
+    if count.calls < limit.LEAST_CALLS:
+        return None
+    share, evidence = count.raised / count.calls, []
+    if share >= limit.RAISED:
+        evidence.append(f"{count.raised} of {count.calls} stored calls of {name!r} raised: {count.example[:200]}")
+    failed = record.change(f"tool/{name}_errors")
+    if failed is not None and min(failed.before, failed.after) >= limit.FAILED:
+        share = max(share, failed.after)
+        evidence.append(str(failed))
+    return (share, name, tuple(evidence)) if evidence else None
+
+
+def _count_calls(record: Record) -> dict[str, ToolCount]:
+    """Count the calls in the stored groups, or by the metrics where there are none."""
+    counts: dict[str, ToolCount] = {}
+    for group in record.groups:
+        for name, more in group.tools.items():
+            known = counts.get(name, ToolCount(calls=0, raised=0, example=""))
+            counts[name] = ToolCount(
+                calls=known.calls + more.calls,
+                raised=known.raised + more.raised,
+                example=known.example or more.example,
+            )
+    if record.groups:
+        return counts
+    metrics = {name for row in record.steps for name in row if name.startswith("tool/") and name.endswith("_calls")}
+    return {
+        metric[5:-6]: ToolCount(calls=int(sum(value for _, value in record.series(metric))), raised=0, example="")
+        for metric in metrics
+    }

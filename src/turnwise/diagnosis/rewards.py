@@ -35,6 +35,8 @@ def find_noise(record: Record) -> Finding | None:
 def find_hacking(record: Record) -> Finding | None:
     """The reward rises and the truth does not, or attempts that fail are paid more than those that succeed."""
     order, paid, truth = record.change(ORDER), record.paid, record.truth
+    if _is_silent(record):
+        return None
     seen = []
     if order is not None and order.after < limit.TRUTH_ORDER:
         seen.append(f"{order}: attempts that fail are paid like those that succeed, or more")
@@ -57,7 +59,7 @@ def find_hacking(record: Record) -> Finding | None:
 def find_reward_without_truth(record: Record) -> Finding | None:
     """The reward knows nothing of the truth, though it is not noisy."""
     order = record.mean(ORDER)
-    if order is None or order >= limit.TRUTH_ORDER or record.learned:
+    if order is None or order >= limit.TRUTH_ORDER or record.learned or _is_silent(record):
         return None
     mixed = [group for group in record.groups if len(set(group.truths)) > 1]
     return Finding(
@@ -71,3 +73,8 @@ def find_reward_without_truth(record: Record) -> Finding | None:
         tier=NO_SIGNAL,
         strength=1.0,
     )
+
+
+def _is_silent(record: Record) -> bool:
+    """Whether no group has signal: such a reward teaches nothing, right or wrong."""
+    return (record.mean("credit/no_signal_groups") or 0.0) >= 0.99

@@ -55,8 +55,9 @@ TRUTH_ORDER = 0.75
 
 MALFORMED = 0.3
 """Share of replies that are no action."""
-CUT = 0.3
-"""Share of trajectories that a limit ends."""
+CUT, NEARLY_ALL_CUT, WHOLE_SUCCEED = 0.3, 0.8, 0.1
+"""Share of trajectories that a limit ends, from which it matters; below the second it is to blame only if the others
+succeed at least so often."""
 LENGTH_FACTOR = 1.4
 """Factor by which replies become longer or shorter; 1.1 to 1.3 in healthy runs of seed 0, with success."""
 RAISED = 0.1

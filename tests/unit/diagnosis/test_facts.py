@@ -1,6 +1,6 @@
 """What is read of a group."""
 
-from turnwise.core.types import StopReason, TrajectoryId, to_floats
+from turnwise.core.types import FloatArray, StopReason, Trajectory, TrajectoryId, to_floats
 from turnwise.diagnosis.facts import CreditedTurn, describe_group
 from turnwise.testing.builders import make_group, make_trajectory, make_turn
 
@@ -9,7 +9,7 @@ def test_turns_are_compared_with_others_from_the_same_state() -> None:
     first = make_trajectory(make_turn([1], [2]), make_turn([3], [4], parent=0), reward=1.0, member=0)
     second = make_trajectory(make_turn([1], [2]), make_turn([3], [5], parent=0), reward=0.0, member=1)
     third = make_trajectory(make_turn([1], [6]), reward=0.0, member=2, stop=StopReason.MAX_TURNS)
-    advantages = {
+    advantages: dict[TrajectoryId, list[FloatArray | None] | None] = {
         TrajectoryId(draw=0, member=0): [to_floats([0.5]), to_floats([0.25])],
         TrajectoryId(draw=0, member=1): [to_floats([-0.5]), None],
         TrajectoryId(draw=0, member=2): None,
@@ -33,7 +33,7 @@ def test_turns_are_compared_with_others_from_the_same_state() -> None:
 
 
 def test_copies_are_counted_in_pairs_and_observations_tell_them_apart() -> None:
-    def attempt(member: int, reward: float, seen: int) -> object:
+    def attempt(member: int, reward: float, seen: int) -> Trajectory:
         turns = make_turn([1], [2]), make_turn([seen], [4], parent=0)
         return make_trajectory(*turns, reward=reward, member=member)
 

@@ -20,7 +20,7 @@ from turnwise.diagnosis.facts import ToolCount
 from turnwise.diagnosis.record import Record
 from turnwise.diagnosis.rules import diagnose
 
-RISING = {"rollout__success": (0.2, 0.9), "rollout__reward": (0.2, 0.9)}
+RISING: dict[str, Any] = {"rollout__success": (0.2, 0.9), "rollout__reward": (0.2, 0.9)}
 SILENT = {"credit__no_signal_groups": 1.0}
 
 

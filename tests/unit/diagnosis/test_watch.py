@@ -1,6 +1,6 @@
 """The rules while a run goes on: an alarm names its evidence, and is said once."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from runs_with_faults import OPTIONS, make_rows
@@ -9,9 +9,9 @@ from turnwise.pipeline.alarms import AlarmWatch
 from turnwise.pipeline.diagnosis_watch import FIRST_STEP, DiagnosisWatch
 
 
-def follow(rows: list[dict[str, float | None]], stored: list[Mapping[str, Any]] | None = None) -> list[str]:
+def follow(rows: list[dict[str, float | None]], stored: Sequence[Mapping[str, Any]] = ()) -> list[str]:
     """The alarms of a run with these rows, given those that it had stored before."""
-    watch, alarms, lines = DiagnosisWatch(OPTIONS, lambda: stored or []), AlarmWatch(), []
+    watch, alarms, lines = DiagnosisWatch(OPTIONS, lambda: stored), AlarmWatch(), []
     for row in rows:
         step = int(row["step"] or 0)
         values = {name: value for name, value in row.items() if name != "step"}
