@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from planted.script import Planted, play, write_nonsense
+from planted_faults.script import Planted, play, write_nonsense
 
 from turnwise.badcases.divergence import Divergence
 from turnwise.badcases.naming import name_fault
@@ -39,15 +39,15 @@ class Planter(Protocol):
 def build_planter(family: str) -> Planter:
     """The planter of a family by name."""
     if family == "search":
-        from planted.search import SearchFaults
+        from planted_faults.search import SearchFaults
 
         return SearchFaults()
     if family == "repair":
-        from planted.repairs import RepairFaults
+        from planted_faults.repairs import RepairFaults
 
         # A busy machine may be slow to start a sandbox.
         return RepairFaults(tool_timeout_s=600.0, wall_s=60.0)
-    from planted.shop import ShopFaults
+    from planted_faults.shop import ShopFaults
 
     return ShopFaults()
 

@@ -33,6 +33,9 @@ from turnwise.store.chosen_checkpoints import find_checkpoint_of
 from turnwise.store.run_folder import RunFolder
 from turnwise.store.trajectories import save_groups
 
+NUM_COMPARED = 20
+"""Tasks that are drawn again to see whether changed arguments draw others."""
+
 
 def name_label(config: RunConfig, step: int) -> str:
     """What people call a run's own evaluation after RL step `step`."""
@@ -99,7 +102,7 @@ def name_evaluation(kind: str, on: str, step: int, control: str = "") -> str:
 def _say_other_tasks(system: System, draws: Sequence[Draw], changes: Mapping[str, Any]) -> list[str]:
     """A line if the environment draws other tasks with these `changes`: what they change in tasks is not played."""
     changed = build_family(system.config, changes)
-    if all(changed.task("heldout", draw.index) == draw.task for draw in draws[:3]):
+    if all(changed.task("heldout", draw.index) == draw.task for draw in draws[:NUM_COMPARED]):
         return []
     family = system.config.environment.name
     return [

@@ -30,8 +30,8 @@ def make_run(folder: Path, *overrides: str) -> tuple[RunFolder, EnvironmentFamil
 def plant(family: EnvironmentFamily, indices: tuple[int, ...], names: tuple[str, ...]) -> list[TrajectoryGroup]:
     """One attempt at each task, with the first of these faults that can be planted in it."""
     sys.path.insert(0, str(ROOT / "benchmarks"))  # a benchmark imports its neighbours
-    from planted.script import play
-    from planted.search import SearchFaults
+    from planted_faults.script import play
+    from planted_faults.search import SearchFaults
 
     planter = SearchFaults(family)
     groups = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from random import Random
 
-from planted.script import Planted, follow, write_nonsense
+from planted_faults.script import Planted, follow, write_nonsense
 from turnwise.core.protocols import EnvironmentFamily
 from turnwise.core.types import Message, Task
 from turnwise.environments.replies import answer_message

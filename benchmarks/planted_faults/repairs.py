@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from random import Random
 
-from planted.script import Planted, write_nonsense
+from planted_faults.script import Planted, write_nonsense
 from turnwise.core.types import Message
 from turnwise_worlds.repair.environment import read_modules
 from turnwise_worlds.repair.family import Repair

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from random import Random
 
-from planted.script import Planted, Reply, follow, write_nonsense
+from planted_faults.script import Planted, Reply, follow, write_nonsense
 from turnwise.core.types import Message, Task, ToolCall
 from turnwise_worlds.web.arguments import WebArguments
 from turnwise_worlds.web.environment import Shown, WebEnvironment
