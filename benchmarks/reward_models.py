@@ -36,7 +36,8 @@ from reward_model_runs import read_runs
 from turnwise.building.trainer import build_packing
 from turnwise.core.types import Scored, Trajectory, TrajectoryGroup
 from turnwise.runs.build import System
-from turnwise.runs.evaluate import heldout_draws, load_trained_system
+from turnwise.runs.evaluate import load_trained_system
+from turnwise.runs.heldout import heldout_draws
 from turnwise.store.trajectories import load_groups, save_groups
 from turnwise_rewards.reward_models.calibration import correlate, measure_scores
 from turnwise_rewards.reward_models.folder import load_reward_model, save_reward_model

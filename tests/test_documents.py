@@ -40,6 +40,7 @@ PRODUCED = frozenset(
         *("checkpoints", "damaged", "evaluations", "groups", "images", "policies", "steps", "trackers", "processes"),
         *("config.json", "counters.json", "data.json", "events.jsonl", "exploitability.json", "ledger.jsonl"),
         *("metrics.jsonl", "report.html", "summary.json", "writer.json", "bugs.ledger.jsonl"),
+        *("selection.json", "outstanding.json"),
         # a model's folder
         *("generation_config.json", "model.safetensors", "adapter_model.safetensors", "tokenizer.json"),
         *("tokenizer.model", "turnwise_usage.json", "state.safetensors", "preprocessor_config.json"),

@@ -66,7 +66,7 @@ def train(
         return load_run(_run_anywhere(lambda drive: run_train(None, resume=old, display=display, drive=drive)))
     if name is not None:
         replaced = {"environment.name": name, "environment.args": {}, "environment.mixture": {}}
-        changes = {**replaced, "evaluate.controls": {}, **changes}
+        changes = {**replaced, "evaluate.controls": {}, "evaluate.sets": {}, **changes}
     config = load_config([_to_source(each) for each in _list_recipes(recipe)], changes=changes)
     continuation = None if resume is None else Continuation(run=AUTO, wait_s=wait_s)
     return load_run(_run_anywhere(lambda drive: run_train(config, resume=continuation, display=display, drive=drive)))

@@ -13,8 +13,8 @@ from turnwise.core.types import Scored, Task, TrajectoryGroup
 from turnwise.store.journal import DrawRecord
 from turnwise.store.trajectories import list_placed
 
-MAX_ASKED = 2
-"""Maximum number of opinions asked for at once; each may start a program."""
+MAX_ASKED = 32
+"""Maximum number of opinions asked for at once: each may start a program, and a prover checks together what waits."""
 
 
 async def ask_opinions(

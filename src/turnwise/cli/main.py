@@ -15,7 +15,10 @@ from typer.core import TyperGroup
 from turnwise import __version__
 from turnwise.cli import algorithms, check, data, extensions, models, new, recipes, sandbox
 from turnwise.cli.audit import audit
+from turnwise.cli.badcases import badcases
 from turnwise.cli.card import card
+from turnwise.cli.compare import compare
+from turnwise.cli.diagnose import diagnose
 from turnwise.cli.interrupts import end_as_interrupted, keep_interrupts
 from turnwise.cli.mcp import mcp
 from turnwise.cli.plan import plan
@@ -35,7 +38,10 @@ class Stopped(Exception):
     """Raised on Ctrl-C. The message says what is kept and how to continue."""
 
 
-FIRST = ("train", "sft", "evaluate", "ask", "report", "export", "audit", "tasks", "options", "metrics", "doctor")
+FIRST = (
+    *("train", "sft", "evaluate", "compare", "ask", "report", "diagnose", "badcases"),
+    *("export", "audit", "tasks", "options", "metrics", "doctor"),
+)
 """Commands that the help lists first, as a run needs them; the others follow."""
 
 
@@ -83,6 +89,9 @@ app.add_typer(recipes.app, name="recipes")
 app.add_typer(sandbox.app, name="sandbox")
 app.add_typer(data.app, name="data")
 app.command()(audit)
+app.command()(compare)
+app.command()(badcases)
+app.command()(diagnose)
 app.command()(card)
 app.command()(models.export)
 app.command()(mcp)
@@ -101,6 +110,14 @@ Recipe = Annotated[
     ),
 ]
 Device = Annotated[str | None, typer.Option(help="auto, cpu or cuda; default: the run's device.")]
+UntilSure = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SHARE|RUN[@STEP]|FILE",
+        help="Stop as soon as it is known whether success is above or below this share, or this evaluation on the same "
+        "tasks; wrong in at most 5% of cases (docs/evaluation.md).",
+    ),
+]
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
 
 
@@ -300,30 +317,48 @@ def evaluate(
     command: Annotated[
         str | None, typer.Option(help="A program that plays the tasks, instead of a function (docs/gateway.md).")
     ] = None,
+    until_sure: UntilSure = None,
+    on: Annotated[
+        str,
+        typer.Option(
+            metavar="SET",
+            help="A set of evaluate.sets, selection, or an environment family, whose arguments are those of --set.",
+        ),
+    ] = "",
+    model: Annotated[
+        str | None,
+        typer.Option(metavar="URL#MODEL", help="A model behind an OpenAI-style API that plays the tasks instead."),
+    ] = None,
+    prompt_price: Annotated[
+        float, typer.Option(min=0, help="Price of a million tokens that --model reads, in any currency.")
+    ] = 0.0,
+    reply_price: Annotated[float, typer.Option(min=0, help="Price of a million tokens that --model writes.")] = 0.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Evaluate a trained run again on held-out tasks."""
-    from turnwise.config.load import parse_value
-    from turnwise.reporting.console import Display, print_table, results_table
+    from turnwise.reporting.console import Display
     from turnwise.runs.agents import find_agent
     from turnwise.runs.evaluate import run_evaluate
+    from turnwise.runs.foreign import ForeignModel
 
-    changes: dict[str, Any] = {}
-    for item in change or []:
-        key, separator, value = item.partition("=")
-        if not separator:
-            raise ConfigError(f"--set {item!r} is not of the form key=value")
-        changes[key] = parse_value(value)
+    if model is not None and (agent is not None or command is not None):
+        raise ConfigError("--model plays the tasks itself, and so does --agent or --command; give one of them")
+    foreign = None
+    if model is not None:
+        foreign = ForeignModel(address=model, prompt_price=prompt_price, reply_price=reply_price)
     try:
         summary = run_evaluate(
             run,
             tasks=tasks,
             samples=samples,
             temperature=temperature,
-            changes=changes,
+            changes=_read_changes(change or []),
             step=step,
             device=device,
             agent=find_agent(agent, command),
+            until_sure=until_sure,
+            foreign=foreign,
+            on=on,
             tell=Display(total_steps=0, title="").note,
         ).to_json()
     except KeyboardInterrupt:
@@ -334,7 +369,33 @@ def evaluate(
     if as_json:
         print(json.dumps(summary, indent=1))
     else:
-        print_table(results_table([summary]))
+        _print_evaluation(run, summary, is_foreign=foreign is not None)
+
+
+def _print_evaluation(run: Path, summary: dict[str, Any], *, is_foreign: bool) -> None:
+    """Print the results of `turnwise evaluate`, and what it was asked besides."""
+    from turnwise.reporting.console import print_table, results_table
+    from turnwise.reporting.other_evaluations import describe_foreign, load_foreign
+    from turnwise.reporting.summaries import describe_decision
+
+    print_table(results_table([summary]))
+    if summary["decision"] is not None:
+        print(describe_decision(summary["decision"]))
+    if is_foreign:
+        print(describe_foreign(load_foreign(run, str(summary["name"]))))
+
+
+def _read_changes(items: list[str]) -> dict[str, Any]:
+    """Return the changes of `environment.args` that `--set` gives. Raises ConfigError for one without a value."""
+    from turnwise.config.load import parse_value
+
+    changes: dict[str, Any] = {}
+    for item in items:
+        key, separator, value = item.partition("=")
+        if not separator:
+            raise ConfigError(f"--set {item!r} is not of the form key=value")
+        changes[key] = parse_value(value)
+    return changes
 
 
 @app.command()
@@ -499,12 +560,13 @@ def _print_memory(config: RunConfig) -> None:
 def _print_results(run: Path) -> None:
     """Print the table of evaluations and the paths of the run folder and of the report."""
     from turnwise.reporting.console import print_table, results_table
+    from turnwise.reporting.selection import read_selection
     from turnwise.reporting.summaries import describe_best, describe_declines, load_summaries
 
     summaries = load_summaries(run)
     if summaries:
         print_table(results_table(summaries))
-    for text in (describe_declines(summaries), describe_best(summaries)):
+    for text in (describe_declines(summaries), describe_best(summaries), read_selection(run)):
         if text:
             print(text)
     print(f"run folder  {run}")

@@ -19,6 +19,7 @@ CHANGEABLE = (
     *("engine.max_concurrency", "engine.num_threads"),
     *("rollout.num_workers", "rollout.max_open", "rollout.max_retries", "rollout.max_invalid_share"),
     *("rollout.trajectory_timeout_s", "evaluate.every", "evaluate.controls", "report", "trackers", "scale"),
+    *("evaluate.num_workers", "evaluate.deadline_s", "train.patience", "train.patience_on"),
 )
 """Options and sections that say how long a run goes on, how often it looks, what it keeps, where it is shown, and where
 and how fast it computes. What was sampled and trained keeps its meaning under any values of them."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue, field_validator
 
@@ -91,8 +91,13 @@ class TrainSection(Section):
     keep_checkpoints: int = Field(2, ge=1)
     """Number of latest checkpoints to keep, in addition to the one at the start of RL."""
     keep_best: int = Field(0, ge=0)
-    """Number of additional checkpoints to keep for their held-out success. Above 0 every evaluation of `evaluate.every`
-    writes a checkpoint; `evaluate`, `ask` and `export` accept `--step best`."""
+    """Number of additional checkpoints to keep for their success on the tasks of `evaluate.selection_tasks`. Above 0
+    every evaluation of `evaluate.every` writes a checkpoint; `evaluate`, `ask` and `export` accept `--step best`."""
+    patience: int = Field(0, ge=0)
+    """Evaluations in a row that count by `patience_on` after which training ends early; 0 never does."""
+    patience_on: Literal["decline", "plateau"] = "decline"
+    """What counts: "decline", an evaluation worse than the best one before by more than chance (an exact paired test
+    on the tasks of `evaluate.selection_tasks`); "plateau", one not better than the best before, chance included."""
     keep_every: int = Field(0, ge=0)
     """RL steps between milestones, which are checkpoints that are kept; 0 keeps none."""
     ranks: int = Field(1, ge=1)

@@ -51,16 +51,34 @@ _CACHE = "MiB for an engine in a separate process; the engine in this process al
 
 _OPTIONS: dict[str, tuple[str, ...]] = {
     "rollout.group_size": (
-        "rollout.n", "num_generations", "n_samples_per_prompt", "num_samples_per_prompt", "n_generations",
-        "num_return_sequences", "group_n", "num_rollouts", "rollouts_per_example", "samples_per_prompt",
+        "rollout.n",
+        "num_generations",
+        "n_samples_per_prompt",
+        "num_samples_per_prompt",
+        "n_generations",
+        "num_return_sequences",
+        "group_n",
+        "num_rollouts",
+        "rollouts_per_example",
+        "samples_per_prompt",
     ),
     "rollout.tasks_per_step": (
-        "rollout_batch_size", "gen_batch_size", "prompts_per_step", "num_prompts_per_step",
+        "rollout_batch_size",
+        "gen_batch_size",
+        "prompts_per_step",
+        "num_prompts_per_step",
         "n_prompts",
     ),
     "rollout.max_turns": (
-        "max_assistant_turns", "max_user_turns", "multi_turn.max_turns", "max_env_steps", "max_steps_per_episode",
-        "max_tool_calling_iterations", "max_tool_calls", "max_iterations", "num_turns",
+        "max_assistant_turns",
+        "max_user_turns",
+        "multi_turn.max_turns",
+        "max_env_steps",
+        "max_steps_per_episode",
+        "max_tool_calling_iterations",
+        "max_tool_calls",
+        "max_iterations",
+        "num_turns",
     ),
     "rollout.max_turn_tokens": ("max_new_tokens", "max_generate_length", "sampling_params.max_tokens"),
     "rollout.temperature": ("temperature",),
@@ -73,12 +91,26 @@ _OPTIONS: dict[str, tuple[str, ...]] = {
     "environment.tool_timeout_s": ("tool_timeout", "tool_call_timeout"),
     "environment.max_observation_chars": ("max_tool_response_length", "max_obs_length"),
     "environment.args": (
-        "train_files", "val_files", "data.train_files", "dataset_name", "prompt_data", "train_data", "data_path",
-        "eval_dataset", "input_key", "prompt_key", "label_key",
+        "train_files",
+        "val_files",
+        "data.train_files",
+        "dataset_name",
+        "prompt_data",
+        "train_data",
+        "data_path",
+        "eval_dataset",
+        "input_key",
+        "prompt_key",
+        "label_key",
     ),
     "environment.name": ("env_name", "env_class", "environment_id", "env_id"),
     "model.path": (
-        "model_name_or_path", "model_name", "pretrain", "actor_model_path", "policy.model.path", "base_model",
+        "model_name_or_path",
+        "model_name",
+        "pretrain",
+        "actor_model_path",
+        "policy.model.path",
+        "base_model",
     ),
     "model.dtype": ("torch_dtype", "bf16", "fp16", "param_dtype", "mixed_precision", "precision", "model_dtype"),
     "model.trust_remote_code": ("trust_remote_code",),
@@ -91,8 +123,13 @@ _OPTIONS: dict[str, tuple[str, ...]] = {
     "engine.max_context": ("max_model_len", "vllm_max_model_length", "context_length", "max_seq_len"),
     "engine.options.urls": ("vllm_server_base_url", "vllm_server_host", "remote_urls"),
     "schedule.max_staleness": (
-        "async_level", "max_async_level", "max_head_offpolicyness", "staleness_threshold", "off_policy_steps",
-        "max_off_policy_steps", "max_staleness_steps",
+        "async_level",
+        "max_async_level",
+        "max_head_offpolicyness",
+        "staleness_threshold",
+        "off_policy_steps",
+        "max_off_policy_steps",
+        "max_staleness_steps",
     ),
     "schedule.interrupt": ("partial_rollout",),
     "credit.method": ("adv_estimator", "advantage_estimator", "algorithm.type"),
@@ -108,13 +145,26 @@ _OPTIONS: dict[str, tuple[str, ...]] = {
     "critic.coefficient": ("vf_coef", "value_loss_coef"),
     "loss.method": ("loss_type", "policy_loss_type", "policy_loss.loss_mode", "loss_mode", "importance_sampling_level"),
     "loss.options.clip_low": (
-        "epsilon", "clip_ratio_low", "eps_clip_low", "clip_range", "cliprange", "clip_ratio", "eps_clip", "clip_eps",
+        "epsilon",
+        "clip_ratio_low",
+        "eps_clip_low",
+        "clip_range",
+        "cliprange",
+        "clip_ratio",
+        "eps_clip",
+        "clip_eps",
     ),
     "loss.options.clip_high": ("epsilon_high", "clip_ratio_high", "eps_clip_high"),
     "loss.options.dual_clip": ("clip_ratio_c", "dual_clip", "delta"),
     "loss.aggregation": ("loss_agg_mode", "loss_reduction", "loss_norm_type"),
     "loss.kl.coefficient": (
-        "kl_coef", "kl_loss_coef", "init_kl_coef", "kl_ctrl.kl_coef", "use_kl_loss", "kl_coeff", "kl_penalty_coef",
+        "kl_coef",
+        "kl_loss_coef",
+        "init_kl_coef",
+        "kl_ctrl.kl_coef",
+        "use_kl_loss",
+        "kl_coeff",
+        "kl_penalty_coef",
     ),
     "loss.kl.kind": ("kl_loss_type", "kl_penalty", "kl_estimator", "kl_estimator_type", "use_kl_estimator_k3"),
     "loss.kl.place": ("use_kl_in_reward",),
@@ -122,7 +172,11 @@ _OPTIONS: dict[str, tuple[str, ...]] = {
     "loss.kl.horizon": ("kl_horizon",),
     "loss.entropy_coefficient": ("entropy_coeff", "entropy_coef", "entropy_loss_coef", "ent_coef"),
     "loss.correction.mode": (
-        "rollout_is", "vllm_importance_sampling_correction", "tis_imp_ratio_cap", "use_tis", "rollout_correction",
+        "rollout_is",
+        "vllm_importance_sampling_correction",
+        "tis_imp_ratio_cap",
+        "use_tis",
+        "rollout_correction",
         "enable_vllm_is_correction",
     ),
     "loss.correction.high": ("rollout_is_threshold", "vllm_importance_sampling_cap", "imp_ratio_cap"),
@@ -130,7 +184,12 @@ _OPTIONS: dict[str, tuple[str, ...]] = {
     "loss.mask_observations": ("state_masking", "mask_tool_outputs", "mask_env_responses"),
     "loss.teacher.path": ("teacher_model", "teacher_model_path", "teacher_model_name_or_path"),
     "loss.epochs": (
-        "ppo_epochs", "num_iterations", "update_epochs_per_batch", "num_ppo_epochs", "max_epochs", "noptepochs",
+        "ppo_epochs",
+        "num_iterations",
+        "update_epochs_per_batch",
+        "num_ppo_epochs",
+        "max_epochs",
+        "noptepochs",
     ),
     "sft.steps": ("num_sft_steps", "warm_up_sft_steps"),
     "train.lr": ("learning_rate", "optim.lr", "actor_learning_rate", "optimizer_config.lr"),
@@ -145,24 +204,42 @@ _OPTIONS: dict[str, tuple[str, ...]] = {
     "train.beta2": ("adam_beta2",),
     "train.max_grad_norm": ("grad_clip", "max_norm", "clip_grad", "gradient_clipping", "clip_grad_norm"),
     "train.ranks": (
-        "n_gpus_per_node", "num_processes", "nnodes", "actor_num_gpus_per_node", "fsdp_size", "num_gpus",
-        "num_training_gpus", "trainer_num_gpus",
+        "n_gpus_per_node",
+        "num_processes",
+        "nnodes",
+        "actor_num_gpus_per_node",
+        "fsdp_size",
+        "num_gpus",
+        "num_training_gpus",
+        "trainer_num_gpus",
     ),
     "train.recompute_activations": ("gradient_checkpointing", "enable_gradient_checkpointing"),
     "train.offload_to_cpu": (
-        "param_offload", "optimizer_offload", "cpu_offload", "adam_offload", "grad_offload", "offload_policy",
+        "param_offload",
+        "optimizer_offload",
+        "cpu_offload",
+        "adam_offload",
+        "grad_offload",
+        "offload_policy",
         "zero_stage",
     ),
     "train.steps": ("max_steps", "total_training_steps", "num_steps", "training_steps", "total_steps"),
     "train.checkpoint_every": ("save_freq", "save_steps", "ckpt_interval", "save_interval", "save_strategy"),
     "train.keep_checkpoints": (
-        "save_total_limit", "max_ckpt_num", "max_actor_ckpt_to_keep", "max_ckpts_to_keep", "max_checkpoints",
-        "max_ckpt_to_keep", "max_critic_ckpt_to_keep", "save_limit",
+        "save_total_limit",
+        "max_ckpt_num",
+        "max_actor_ckpt_to_keep",
+        "max_ckpts_to_keep",
+        "max_checkpoints",
+        "max_ckpt_to_keep",
+        "max_critic_ckpt_to_keep",
+        "save_limit",
     ),
     "train.keep_best": ("load_best_model_at_end", "metric_for_best_model", "best_metric_key", "save_best"),
     "train.algorithm": ("rlhf_algorithm", "train_algorithm"),
     "evaluate.every": ("test_freq", "eval_steps", "eval_interval", "val_freq", "eval_freq"),
     "evaluate.tasks": ("val_batch_size", "eval_batch_size", "max_eval_samples", "num_eval_samples"),
+    "train.patience": ("early_stopping_patience", "early_stop_patience", "patience"),
     "evaluate.samples": ("n_samples_per_eval_prompt", "num_generations_eval"),
     "run.name": ("experiment_name", "run_name", "wandb_run_name"),
     "run.output": ("output_dir", "default_local_dir", "save_path", "ckpt_path", "log_dir"),
@@ -172,7 +249,10 @@ _OPTIONS: dict[str, tuple[str, ...]] = {
     "trackers.wandb.entity": ("wandb_entity", "wandb_org", "wandb_team"),
     "trackers.mlflow.tracking_uri": ("mlflow_tracking_uri",),
     "trackers.transcripts": (
-        "log_completions", "log_val_generations", "num_completions_to_print", "num_examples_to_log",
+        "log_completions",
+        "log_val_generations",
+        "num_completions_to_print",
+        "num_examples_to_log",
     ),
     "scale.ray": ("ray_address", "ray_init"),
 }
@@ -182,20 +262,45 @@ OTHER_NAMES: dict[str, OtherName] = {
     **{name: OtherName(option) for option, names in _OPTIONS.items() for name in names},
     **{
         name: OtherName("loss.updates_per_step", _UPDATES)
-        for name in ("ppo_mini_batch_size", "mini_batch_size", "policy_mini_batch_size", "steps_per_generation",
-                     "num_mini_batches", "generation_batch_size")
+        for name in (
+            "ppo_mini_batch_size",
+            "mini_batch_size",
+            "policy_mini_batch_size",
+            "steps_per_generation",
+            "num_mini_batches",
+            "generation_batch_size",
+        )
     },
     **{
         name: OtherName("train.micro_batch_tokens", _MICRO_BATCH)
-        for name in ("per_device_train_batch_size", "ppo_micro_batch_size", "ppo_micro_batch_size_per_gpu",
-                     "micro_train_batch_size", "gradient_accumulation_steps", "ppo_max_token_len_per_gpu",
-                     "max_token_len_per_gpu", "micro_batch_size", "micro_rollout_batch_size", "use_dynamic_bsz",
-                     "log_prob_micro_batch_size_per_gpu", "per_device_eval_batch_size")
+        for name in (
+            "per_device_train_batch_size",
+            "ppo_micro_batch_size",
+            "ppo_micro_batch_size_per_gpu",
+            "micro_train_batch_size",
+            "gradient_accumulation_steps",
+            "ppo_max_token_len_per_gpu",
+            "max_token_len_per_gpu",
+            "micro_batch_size",
+            "micro_rollout_batch_size",
+            "use_dynamic_bsz",
+            "log_prob_micro_batch_size_per_gpu",
+            "per_device_eval_batch_size",
+        )
     },
     **{
         name: OtherName("rollout.max_tokens", _LENGTHS)
-        for name in ("max_completion_length", "max_response_length", "max_prompt_length", "prompt_max_len",
-                     "generate_max_len", "max_len", "max_length", "response_length", "max_input_length")
+        for name in (
+            "max_completion_length",
+            "max_response_length",
+            "max_prompt_length",
+            "prompt_max_len",
+            "generate_max_len",
+            "max_len",
+            "max_length",
+            "response_length",
+            "max_input_length",
+        )
     },
     **{
         f"sft.{name}": OtherName("sft.warmup_steps", "a number of optimizer steps, that share of sft.steps")
@@ -203,18 +308,39 @@ OTHER_NAMES: dict[str, OtherName] = {
     },
     **{
         f"sft.{name}": OtherName("sft.batch_size", "conversations of one optimizer step, however they are cut")
-        for name in ("per_device_train_batch_size", "train_batch_size", "gradient_accumulation_steps",
-                     "micro_batch_size", "mini_batch_size", "micro_train_batch_size")
+        for name in (
+            "per_device_train_batch_size",
+            "train_batch_size",
+            "gradient_accumulation_steps",
+            "micro_batch_size",
+            "mini_batch_size",
+            "micro_train_batch_size",
+        )
     },
     **{
         f"sft.{name}": OtherName("", "the learning rate of the warm-up always decays to 0 as a cosine; remove it")
-        for name in ("decay", "lr_scheduler_type", "lr_scheduler", "lr_schedule", "warmup_style", "min_lr",
-                     "min_lr_ratio", "lr_min_ratio")
+        for name in (
+            "decay",
+            "lr_scheduler_type",
+            "lr_scheduler",
+            "lr_schedule",
+            "warmup_style",
+            "min_lr",
+            "min_lr_ratio",
+            "lr_min_ratio",
+        )
     },
     **{
         f"evaluate.{name}": OtherName("evaluate.samples")
-        for name in ("n", "num_generations", "group_size", "n_samples_per_prompt", "num_return_sequences",
-                     "rollouts_per_example", "num_samples")
+        for name in (
+            "n",
+            "num_generations",
+            "group_size",
+            "n_samples_per_prompt",
+            "num_return_sequences",
+            "rollouts_per_example",
+            "num_samples",
+        )
     },
     "train_batch_size": OtherName(
         "rollout.tasks_per_step", "tasks; where it counts trajectories of an update, loss.updates_per_step"
@@ -231,22 +357,32 @@ OTHER_NAMES: dict[str, OtherName] = {
         name: OtherName("train.steps", "training is counted in RL steps of rollout.tasks_per_step tasks")
         for name in ("num_train_epochs", "total_epochs", "num_episodes", "num_epochs")
     },
-    **{
-        name: OtherName("", WHOLE_DISTRIBUTION.format(name)) for name in ("top_p", "top_k", "min_p")
-    },
+    **{name: OtherName("", WHOLE_DISTRIBUTION.format(name)) for name in ("top_p", "top_k", "min_p")},
     **{
         name: OtherName("", _REPLY_ENDS)
-        for name in ("stop", "stop_strings", "stop_words", "stop_sequences", "stop_token_ids", "rollout_stop",
-                     "rollout_stop_token_ids", "ignore_eos", "include_stop_str_in_output")
+        for name in (
+            "stop",
+            "stop_strings",
+            "stop_words",
+            "stop_sequences",
+            "stop_token_ids",
+            "rollout_stop",
+            "rollout_stop_token_ids",
+            "ignore_eos",
+            "include_stop_str_in_output",
+        )
     },
-    **{
-        name: OtherName("", _PENALTIES)
-        for name in ("repetition_penalty", "presence_penalty", "frequency_penalty")
-    },
+    **{name: OtherName("", _PENALTIES) for name in ("repetition_penalty", "presence_penalty", "frequency_penalty")},
     **{
         name: OtherName("", _RANKS_CUT)
-        for name in ("tensor_parallel", "tensor_model_parallel_size", "tensor_parallel_size", "ds_tensor_parallel_size",
-                     "vllm_tensor_parallel_size", "inference_engine_tensor_parallel_size")
+        for name in (
+            "tensor_parallel",
+            "tensor_model_parallel_size",
+            "tensor_parallel_size",
+            "ds_tensor_parallel_size",
+            "vllm_tensor_parallel_size",
+            "inference_engine_tensor_parallel_size",
+        )
     },
     **{
         name: OtherName(
@@ -254,8 +390,13 @@ OTHER_NAMES: dict[str, OtherName] = {
             "torch cuts a sequence between GPUs only, and none of its rules knows a prefix tree; lower "
             "train.micro_batch_tokens, which computes fewer tokens at once",
         )
-        for name in ("context_parallel", "ulysses_sequence_parallel_size", "context_parallel_size",
-                     "sequence_parallel_size", "ring_attn_size")
+        for name in (
+            "context_parallel",
+            "ulysses_sequence_parallel_size",
+            "context_parallel_size",
+            "sequence_parallel_size",
+            "ring_attn_size",
+        )
     },
 }
 """By what others call it."""

@@ -426,6 +426,7 @@ def _algorithm_problems(config: RunConfig) -> list[Problem]:
             f"train.keep_best={config.train.keep_best} ranks checkpoints by held-out success, but "
             f"evaluate.every={config.evaluate.every} and evaluate.tasks={config.evaluate.tasks}; set both above 0",
         ),
+        *_selection_problems(config),
         (
             not has_credit and config.loss.epochs != 1,
             f"train.algorithm={name!r} ignores loss.epochs={config.loss.epochs}; set it to 1"
@@ -455,5 +456,36 @@ def _algorithm_problems(config: RunConfig) -> list[Problem]:
             rejection.first_threshold > rejection.last_threshold,
             f"rejection.first_threshold={rejection.first_threshold} is above "
             f"rejection.last_threshold={rejection.last_threshold}; the threshold must not fall",
+        ),
+    ]
+
+
+def _selection_problems(config: RunConfig) -> list[Problem]:
+    evaluate, train = config.evaluate, config.train
+    own = (f"evaluate.selection_tasks={evaluate.selection_tasks}", f"train.patience={train.patience}")
+    collide = sorted(set(evaluate.sets) & set(evaluate.controls))
+    return [
+        (
+            train.patience > 0 and not (evaluate.every and evaluate.selection_tasks and train.keep_best),
+            f"{own[1]} ends training by a selection set, but evaluate.every={evaluate.every}, {own[0]} and "
+            f"train.keep_best={train.keep_best}; set all of them above 0",
+        ),
+        (
+            evaluate.selection_tasks > 0 and not (evaluate.every and evaluate.tasks),
+            f"{own[0]} chooses between evaluations, but evaluate.every={evaluate.every} and "
+            f"evaluate.tasks={evaluate.tasks}; set both above 0",
+        ),
+        (
+            bool(evaluate.sets) and not evaluate.tasks,
+            f"evaluate.sets has {', '.join(evaluate.sets)}, but evaluate.tasks=0 disables evaluation; set it above 0",
+        ),
+        (
+            bool(collide),
+            f"evaluate.sets and evaluate.controls both have {', '.join(map(repr, collide))}; rename one of them",
+        ),
+        (
+            evaluate.num_workers > 0 and bool(config.judges),
+            f"evaluate.num_workers={evaluate.num_workers} with [judges]: a judge's places, cache and budget count once "
+            "in a run, and evaluation processes do not share them; use evaluate.num_workers=0",
         ),
     ]

@@ -297,6 +297,18 @@ METRICS: dict[str, Definition] = {
         "Share of the policy's weights with a gradient that an update changed, measured on float32 masters if there "
         "are any; from a sample.",
     ),
+    "train/served_share": Definition(
+        "mean",
+        "share",
+        "Share of those weights that an update changed in the model's own format (model.dtype), from which engines "
+        "sample; less than `train/changed_share` where rounding undoes updates of the masters. Ranks, whose rows are "
+        "float32, measure those.",
+    ),
+    "train/relative_update": Definition(
+        "mean",
+        "ratio",
+        "Length of an update divided by that of the policy's weights, both from a sample of the weights.",
+    ),
     "train/skipped_updates": Definition(
         "sum", "updates", "Updates that changed nothing because float16 gradients overflowed; the loss scale is halved."
     ),
@@ -356,7 +368,9 @@ METRICS: dict[str, Definition] = {
         "sum", "s", "Time spent writing checkpoints since the last step's metrics; absent if none was written."
     ),
     "schedule/evaluate_seconds": Definition(
-        "sum", "s", "Time spent on held-out evaluations since the last step's metrics; absent if there were none."
+        "sum",
+        "s",
+        "Time training waited for held-out evaluations since the last step's metrics; absent if none were due.",
     ),
     "schedule/open_requests_mean": Definition(
         "mean", "requests", "Open requests, averaged over time; those above engine.max_concurrency wait in the queue."
@@ -441,6 +455,9 @@ METRICS: dict[str, Definition] = {
     ),
     "evaluate/tool_calls": Definition("mean", "calls", "Tool calls per held-out task."),
     "evaluate/reward": Definition("mean", "reward", "Total reward on held-out tasks."),
+    "evaluate/on_NAME_success": Definition(
+        "mean", "share", "Share of attempts that succeed at the held-out tasks of a set: selection, or evaluate.sets."
+    ),
     "evaluate/reward_PART": Definition("mean", "reward", "A part of the reward on held-out tasks."),
 }
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from turnwise.core.errors import ConfigError
 from turnwise.core.messages import ImagePart
+from turnwise.core.relations import name_cluster
 from turnwise.core.types import Invalid, Message, Scored, TrajectoryGroup
 from turnwise.exchange.conversations import Conversation, find_total, text_of, tool_to_json
 from turnwise.pictures.chat_parts import EMBEDDED, ToUrl
@@ -118,6 +119,7 @@ def _to_sample(conversation: Conversation, model: str, name: str, to_url: ToUrl)
             "attempt": trajectory.id.attempt,
             "stop": trajectory.stop.value,
             "kind": group.task.payload.get("kind"),
+            "cluster": name_cluster(group.task),
             "version": group.version,
             "tools": [tool_to_json(tool) for tool in conversation.opening.tools],
             "signals": [{signal.name: signal.value for signal in turn.signals} for turn in conversation.turns],

@@ -101,7 +101,8 @@ class _Ongoing:
 
 
 class AlarmWatch:
-    """Reports an alarm when it begins and when it ends, and not in between."""
+    """Reports an alarm when it begins and when it ends, and not in between. Alarms with the same words up to the first
+    semicolon are one: the numbers behind it may change from step to step."""
 
     def __init__(self) -> None:
         self._ongoing: dict[str, _Ongoing] = {}
@@ -110,18 +111,19 @@ class AlarmWatch:
         """Return the messages after `step`, given its alarms."""
         lines = []
         for alarm in alarms:
-            ongoing = self._ongoing.get(alarm)
+            what = alarm.partition(";")[0]
+            ongoing = self._ongoing.get(what)
             if ongoing is None:
-                self._ongoing[alarm] = _Ongoing(first=step, last=step)
+                self._ongoing[what] = _Ongoing(first=step, last=step)
                 lines.append(f"step {step}: {alarm} (said once while it lasts)")
             else:
                 ongoing.last, ongoing.count = step, ongoing.count + 1
-        for alarm, ongoing in [*self._ongoing.items()]:
+        for what, ongoing in [*self._ongoing.items()]:
             if step - ongoing.last >= QUIET_STEPS:
-                del self._ongoing[alarm]
-                what = alarm.removeprefix("alarm: ").partition(";")[0]
+                del self._ongoing[what]
                 steps = ongoing.last - ongoing.first + 1
                 lines.append(
-                    f"step {step}: over since step {ongoing.last + 1}: {what} (in {ongoing.count} of {steps} steps)"
+                    f"step {step}: over since step {ongoing.last + 1}: {what.removeprefix('alarm: ')} (in "
+                    f"{ongoing.count} of {steps} steps)"
                 )
         return lines

@@ -147,12 +147,17 @@ class Pipeline:
             for group in [*self._waiting.values()]:
                 if (reason := self._why_dropped(group)) is not None:
                     self._drop(self._waiting.pop(group.draw.index), reason)
-            while self._steps.step < last_step or self._training is not None:  # the last evaluation may take long
+            # The last evaluation may take long, and may be the one that ends the run.
+            while self._steps.step < self._last_step or self._training is not None:
                 if self._training is None or self.settings.max_staleness:
                     self._open_groups()
                 await self._wait(self._take_batch(after_step))
         finally:
             await self._end()
+
+    def end_after(self, step: int) -> None:
+        """Make step `step`, which is done, the last one. Call it from `after_step`."""
+        self._last_step = step
 
     def _open_groups(self) -> None:
         """Start as many groups as the gate and the budget of draws allow."""

@@ -18,6 +18,7 @@ from turnwise.core.types import DropReason, TrajectoryGroup
 from turnwise.curriculum.curriculum import Curriculum
 from turnwise.models.checksums import join_sums
 from turnwise.pipeline.alarms import AlarmWatch, describe_alarms, describe_exceptions, describe_invalid
+from turnwise.pipeline.diagnosis_watch import DiagnosisWatch
 from turnwise.pipeline.judge_metrics import DriftWatch
 from turnwise.pipeline.trainer_thread import TrainerThread
 from turnwise.pipeline.truth_metrics import TruthWatch
@@ -66,9 +67,10 @@ class StepTrainer:
         needs_baseline: bool,
         past: SnapshotPool | None = None,
         curriculum: Curriculum | None = None,
+        options: Mapping[str, Any] | None = None,
     ) -> None:
         """`learners` by name, as in `trainer`; the first learner's name is empty. `curriculum` None: tasks are drawn in
-        order."""
+        order. `options` is the resolved recipe, which diagnoses name; None diagnoses nothing."""
         self.settings = settings
         self.learners = learners
         self.trainer = trainer
@@ -86,6 +88,7 @@ class StepTrainer:
         self._alarms = AlarmWatch()
         self._drifts = DriftWatch()
         self._truths = TruthWatch()
+        self._diagnosis = None if options is None else DiagnosisWatch(options, folder.read_metrics)
         self._faults: set[str] = set()
         """Kinds of faults in user code that were reported: each is reported once per run."""
 
@@ -228,7 +231,8 @@ class StepTrainer:
         groups = [*taken.groups, *(group for group, _ in taken.dropped)]
         drifts = self._drifts.follow([trajectory for group in groups for trajectory in group.trajectories])
         drifts += self._truths.follow(groups)
-        for line in self._alarms.follow(taken.step, [*describe_alarms(values), *drifts]):
+        found = [] if self._diagnosis is None else self._diagnosis.follow(taken.step, values)
+        for line in self._alarms.follow(taken.step, [*describe_alarms(values), *drifts, *found]):
             self._recorder.record(Note(kind="alarm", text=line))
         for kind, text in {**describe_exceptions(groups), **describe_invalid(groups)}.items():
             if kind not in self._faults:

@@ -105,11 +105,12 @@ def draw_example(verdict: str, before: tuple[Episode, Batch], after: tuple[Episo
     if isinstance(answers, list):
         gold = f'<p class="gold">accepted answers: <b>{escape(", ".join(map(str, answers)) or "none")}</b></p>'
     layout = "pair" if len(before[0]) == len(after[0]) == 1 else "stack"
-    return f'<article>{head}{gold}<div class="{layout}">{_draw_episode(*before)}{_draw_episode(*after)}</div></article>'
+    return f'<article>{head}{gold}<div class="{layout}">{draw_episode(*before)}{draw_episode(*after)}</div></article>'
 
 
-def _draw_episode(episode: Episode, batch: Batch) -> str:
-    """One column per role, then what was carried over from one conversation to the next."""
+def draw_episode(episode: Episode, batch: Batch) -> str:
+    """Draw one column per role, then what was carried over from one conversation to the next. A turn with a `note` is
+    preceded by it."""
     talks = list_talks(episode)
     columns = "".join(_draw_role(row, batch, talks, number) for number, row in enumerate(episode, start=1))
     lines = [(talk.name, talk.memory) for talk in talks if talk.memory]
@@ -132,6 +133,8 @@ def _draw_role(row: Row, batch: Batch, talks: Sequence[Talk], number: int) -> st
             if said.branch_of is not None:
                 pieces.append(f'<span class="branch">branch from turn {said.branch_of}</span>')
             pieces.append(_draw_context(said, batch))
+            if said.turn.get("note"):
+                pieces.append(f'<span class="wrong">{escape(said.turn["note"])}</span>')
             pieces.append(_draw_completion(said, batch, left))
             left = max(0, left - (said.turn["completion"][1] - said.turn["completion"][0]))
     head = f'<h5 class="k{(number - 1) % NUM_COLOURS + 1}">{escape(row["id"]["role"])}</h5>'

@@ -13,9 +13,11 @@ from pathlib import Path
 from turnwise import __version__
 from turnwise.config.shown import ShownRecipe, read_shown
 from turnwise.pictures.store import open_pictures
+from turnwise.reporting.badcases import draw_badcases, load_badcases
 from turnwise.reporting.curriculum import draw_curriculum
 from turnwise.reporting.examples import Batch, choose_examples, draw_example
 from turnwise.reporting.installed import Reported, draw_installed
+from turnwise.reporting.other_evaluations import draw_foreign, draw_sets
 from turnwise.reporting.pictures import PictureDrawer
 from turnwise.reporting.sections import (
     draw_curves,
@@ -25,16 +27,13 @@ from turnwise.reporting.sections import (
     draw_schedule,
     draw_time,
 )
-from turnwise.reporting.style import STYLE
+from turnwise.reporting.selection import draw_selection
+from turnwise.reporting.style import NO_NETWORK, STYLE
 from turnwise.reporting.summaries import Summary, is_control, load_summaries
 from turnwise.store.run_folder import RunFolder, write_bytes_atomic
 from turnwise.store.trajectories import load_arrays, load_rows
 
 REPORT = "report.html"
-
-NO_NETWORK = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
-"""Content security policy: text that is not escaped by mistake can load nothing and run nothing; pictures are in the
-page."""
 
 
 def write_report(run: RunFolder) -> Path:
@@ -50,10 +49,14 @@ def write_report(run: RunFolder) -> Path:
     rows_by_label = [(batch.label, batch.rows) for batch in batches]
     sections = (
         ("results", "Held-out results", draw_results(summaries)),
+        ("selection", "The checkpoint that was chosen", draw_selection(run.path)),
+        ("sets", "Other sets of tasks", draw_sets(run.path)),
+        ("foreign", "Other models on these tasks", draw_foreign(run.path, summaries)),
         ("curves", "Learning curves", draw_curves(metrics)),
         ("curriculum", "What was drawn", draw_curriculum(metrics)),
         ("schedule", "Asynchronous training", draw_schedule(metrics) if recipe.max_staleness else ""),
         ("changes", "What changed", _draw_examples(batches, recipe)),
+        ("badcases", "Badcases", draw_badcases(run.path, load_badcases(run.path))),
         ("failures", "How trajectories ended", draw_failures(rows_by_label, metrics)),
         ("time", "Where the time went", draw_time(metrics, overlap=recipe.max_staleness > 0)),
     )

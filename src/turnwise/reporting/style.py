@@ -2,6 +2,9 @@
 
 NUM_COLOURS = 6
 """Number of lines that can be told apart in a chart."""
+NO_NETWORK = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+"""Content security policy: text that is not escaped by mistake can load nothing and run nothing; pictures are in the
+page."""
 
 STYLE = """
 :root { color-scheme: light dark; --back: #fbfbf9; --card: #ffffff; --text: #22262b; --dim: #68707a; --rule: #e3e4e0;
@@ -65,4 +68,5 @@ border: 1px solid var(--rule); border-radius: 8px; padding: 12px; }
 .forgotten { opacity: .45; filter: grayscale(1); }
 .memory { display: grid; grid-template-columns: max-content minmax(0, 1fr); gap: 2px 12px; margin: 0; font-size: .8rem;
 font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; }
+.wrong { display: block; color: var(--bad); font-weight: 600; } td a { color: inherit; }
 .memory dt { color: var(--dim); } .memory dd { margin: 0; overflow-wrap: anywhere; } """

@@ -78,7 +78,30 @@ def describe_samples(row: Mapping[str, Any]) -> str:
         f"pass@{each['k']} {_format_share(each)}{_format_fewer(each, row)}, " for each in passes if each["k"] > 1
     )
     invalid = f" ({row['invalid']} more could not be scored)" if row.get("invalid") else ""
-    return f"{episodes} episodes on {row['n']} tasks{invalid}, {shares}"
+    return f"{episodes} episodes on {row['n']} tasks{invalid}, {shares}{_format_choices(row)}"
+
+
+def _format_choices(row: Mapping[str, Any]) -> str:
+    """What choosing one of all attempts is worth, by vote and by each score, beside random scores."""
+    chosen = row.get("chosen") or ()
+    most = max((each["k"] for each in chosen), default=0)
+    texts = []
+    for each in chosen:
+        if each["k"] == most:
+            name = f"maj@{most}" if each["by"] == "vote" else f"best of {most} by {each['by']}"
+            texts.append(
+                f"{name} {_format_share(each)}{_format_fewer(each, row)} (random {100 * each['control']:.1f}%), "
+            )
+    return "".join(texts)
+
+
+def describe_decision(decision: Mapping[str, Any]) -> str:
+    """Say what an evaluation that stops when its answer is known found."""
+    played = f"after {decision['results']:,} of {decision['available']:,} independent results"
+    if decision["side"] is None:
+        return f"not known {played}: success is near {decision['against']}, or the tasks are too few"
+    error = f"wrong in at most {100 * decision['error']:g}% of cases"
+    return f"success is {decision['side']} {decision['against']} ({error}), known {played}"
 
 
 def _format_fewer(each: Mapping[str, Any], row: Mapping[str, Any]) -> str:

@@ -189,7 +189,7 @@ def write_changes(opened: OpenRun) -> list[str]:
 
 def _name_evaluations(folder: RunFolder, config: RunConfig) -> None:
     """Label evaluations by their step where it is the last one no more, and the other way round."""
-    for path in sorted((folder.path / "evaluations").glob("heldout_*.summary.json")):
+    for path in sorted((folder.path / "evaluations").glob("heldout*_*.summary.json")):
         try:
             summary = json.loads(path.read_bytes())
         except (OSError, ValueError):

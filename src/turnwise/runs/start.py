@@ -41,6 +41,7 @@ from turnwise.runs.annotators import build_annotate
 from turnwise.runs.branches import with_branches
 from turnwise.runs.build import System, check_openings, fit_to_machine
 from turnwise.runs.documents import Library, load_library
+from turnwise.runs.heldout import HeldOutSet, list_sets
 from turnwise.runs.judges import check_judges
 from turnwise.runs.openings import open_first, open_task, open_tasks
 from turnwise.runs.own_conversations import Lessons, load_lessons
@@ -133,7 +134,8 @@ def check_disk(resolved: Resolved) -> Check:
     if memory is None:
         return "disk", f"{format_size(free)} free at {folder}"
     # Weights and optimizer moments; the first, those that are kept, and the one being written.
-    needed = memory.checkpoint * (_count_kept(config) + 2)
+    waiting = 2 * config.evaluate.num_workers  # an evaluation beside training keeps the checkpoint of its step
+    needed = memory.checkpoint * (_count_kept(config) + config.train.keep_best + waiting + 2)
     if needed > free:
         raise StoreError(
             f"run.output={config.run.output!r} has {format_size(free)} free, but the checkpoints of this run need "
@@ -176,11 +178,24 @@ async def check_start(parts: Parts) -> list[Check]:
             with boundary(ConfigError, f"evaluate.controls.{control}"):
                 opening = await open_task(build_family(config, changes), first)
             checks.append((f"control {control}", _describe_opening(system, opening, name)))
+        checks += [await _check_set(on) for on in list_sets(system)[1:]]
     with_branches(system, system.worker("train"))
     annotated = "with" if build_annotate(system, parts.trainer) else "without"
     if config.train.steps and system.resolved.algorithm.has_credit:
         checks.append(("credit and loss", f"{config.credit.method} {annotated} annotators, {config.loss.method}"))
     return checks
+
+
+async def _check_set(on: HeldOutSet) -> Check:
+    """Check that a further set of held-out tasks has tasks that the policy can be given."""
+    if on.first:
+        return f"set {on.name}", f"{len(on.draw().draws)} held-out tasks from number {on.first} on"
+    with boundary(ConfigError, f"evaluate.sets.{on.name}"):
+        index, _, opening = await open_first(on.system.family, "heldout")
+        if on.system.config.renderer.kind == "tags":
+            check_tag_tools(on.system.config.renderer.format, opening.tools)
+        name = name_task(on.system.family, "heldout", index)
+        return f"set {on.name}", _describe_opening(on.system, opening, name)
 
 
 async def check_engines(system: System) -> None:

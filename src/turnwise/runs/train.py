@@ -14,11 +14,12 @@ from turnwise.building.cores import describe_crowding
 from turnwise.building.curriculum import build_curriculum
 from turnwise.building.schedule import build_rule
 from turnwise.building.stepping import read_pipeline_settings, read_step_settings
+from turnwise.config.load import dump_resolved
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import StoreError
-from turnwise.core.events import Evaluated, Note, Phase, PhaseBegins, StepEnds
+from turnwise.core.events import Note, Phase, PhaseBegins, StepEnds
 from turnwise.core.holding import hear
-from turnwise.core.metrics import Mean, Metric, Sum, record
+from turnwise.core.metrics import Metric, Sum, record
 from turnwise.core.protocols import Recorder, RememberingTrainer, Trainer, WeightSync
 from turnwise.environments.draws import LeftOut
 from turnwise.models.build import describe_device
@@ -35,7 +36,7 @@ from turnwise.runs.branches import with_branches
 from turnwise.runs.build import System, build_system
 from turnwise.runs.continuing import Continuation, OpenRun, open_run, write_changes
 from turnwise.runs.data_files import keep_data_files
-from turnwise.runs.evaluate import evaluate_policy, name_label
+from turnwise.runs.evaluations import Evaluations
 from turnwise.runs.judges import remember_costs
 from turnwise.runs.parity import check_parity
 from turnwise.runs.pretraining import find_stopped, load_stopped, run_pretraining
@@ -162,10 +163,14 @@ class Run:
             needs_baseline=system.resolved.needs_baseline,
             past=system.past,
             curriculum=build_curriculum(system.config),
+            options=dump_resolved(system.config),
         )
         if system.past is not None:
             system.past.run = folder.path
         remember_costs(system.judges, folder.read_metrics())
+        self.evaluations = Evaluations(system, folder, self.recorder, check=check)
+        self._ended_at: int | None = None
+        """The step after which the selection set ended training; None where it did not."""
 
     async def run(self) -> None:
         """Every phase that is still to do."""
@@ -177,6 +182,7 @@ class Run:
                 self.has_begun = True
                 await self._run()
             finally:
+                await self.evaluations.close()
                 await self.parts.close()
 
     async def _run(self) -> None:
@@ -205,13 +211,19 @@ class Run:
             forget_packed(self.folder.path, after_step=self.steps.step)
             self._note("resumed", f"continuing after step {self.steps.step}")
         await self.sync.publish(self.steps.version)
+        step = self.steps.step
         # The evaluation of the checkpoint's own step may be what was interrupted.
-        await self._evaluate_if_due(self.steps.step)
-        if self.steps.step < config.train.steps:
+        await self.evaluations.resume(step)
+        if self.evaluations.is_due(step):
+            await self.evaluations.play(step)
+        if step < config.train.steps and not await self.evaluations.ends_training(step):
             await self._learn()
+        await self.evaluations.finish()
         if config.train.steps:
             for name, changes in config.evaluate.controls.items():
-                await self._evaluate(f"after RL, {name}", config.train.steps, name, dict(changes))
+                await self.evaluations.play_control(name, dict(changes), step=self.steps.step)
+        if text := self.evaluations.describe_choice():
+            self._note("selection", text)
         write_report(self.folder)
 
     async def _learn(self) -> None:
@@ -229,6 +241,8 @@ class Run:
                 recorder=self.recorder,
                 after_step=self._after_step,
             )
+            if self._ended_at is not None:
+                return
             continued = continue_run(
                 build_rule(config),
                 max_left_out=config.environment.max_left_out,
@@ -261,7 +275,14 @@ class Run:
                 waiting=continued.waiting,
                 dropped=continued.dropped,
             )
-            await pipeline.run(config.train.steps, self._after_step)
+
+            async def after_step(step: int) -> dict[str, Metric]:
+                metrics = await self._after_step(step)
+                if self._ended_at is not None:
+                    pipeline.end_after(step)
+                return metrics
+
+            await pipeline.run(config.train.steps, after_step)
         finally:
             journal.close()
 
@@ -271,14 +292,18 @@ class Run:
         last = step == train.steps
         metrics: dict[str, Metric] = {}
         is_due = last or any(every and step % every == 0 for every in (train.checkpoint_every, train.keep_every))
-        if is_due or (train.keep_best and self._evaluates(step)):
+        evaluates = self.evaluations.is_due(step)
+        if is_due or (evaluates and (train.keep_best or self.evaluations.is_beside)):
             began = time.perf_counter()
             await self._checkpoint()
             metrics["schedule/checkpoint_seconds"] = Sum(time.perf_counter() - began)
         began = time.perf_counter()
-        await self._evaluate_if_due(step)
-        if self._evaluates(step):
+        if evaluates:
+            await self.evaluations.play(step)
+            if not last and await self.evaluations.ends_training(step):
+                self._end_early(step)
             metrics["schedule/evaluate_seconds"] = Sum(time.perf_counter() - began)
+        last |= self._ended_at is not None
         if not last and train.parity_every and step % train.parity_every == 0:
             await self._check_parity(step)
         if not last:
@@ -324,49 +349,17 @@ class Run:
 
         await run_warmup(self.system, self.trainer, report, self.parts.lessons, leave_out, tell)
 
-    def _evaluates(self, step: int) -> bool:
-        """Whether an evaluation is due after RL step `step`."""
-        every = self.config.evaluate.every
-        return step in (0, self.config.train.steps) or bool(every and step % every == 0)
-
-    async def _evaluate_if_due(self, step: int) -> None:
-        if self._evaluates(step):
-            await self._evaluate(name_label(self.config, step), step)
-
-    async def _evaluate(
-        self, label: str, step: int, control: str | None = None, changes: dict[str, Any] | None = None
-    ) -> None:
-        name = f"heldout_{step:06d}" + (f"_{control}" if control else "")
-        # The metrics row is written last: where it exists, the evaluation is whole.
-        done = any(row["phase"] == "evaluate" and row["step"] == step for row in self.folder.read_metrics())
-        if control is not None:
-            done = (self.folder.path / "evaluations" / f"{name}.summary.json").exists()
-        if done or not self.config.evaluate.tasks:
-            return
-        self._begin("evaluate")
-        summary = await evaluate_policy(
-            self.system,
-            self.folder,
-            name=name,
-            label=label,
-            step=step,
-            num_tasks=self.config.evaluate.tasks,
-            changes=changes,
-            tell=(lambda text: self._note("evaluation", text)) if step == 0 else None,  # the tasks stay the same
+    def _end_early(self, step: int) -> None:
+        train, self._ended_at = self.config.train, step
+        what = (
+            "worse than the best before it" if train.patience_on == "decline" else "not better than the best before it"
         )
-        row = summary.row("all")
-        if control is None:
-            metrics: dict[str, Metric] = {
-                "evaluate/success": Mean(row.success),
-                "evaluate/tool_calls": Mean(row.tool_calls),
-            }
-            if row.pass_at:
-                metrics["evaluate/pass_at_samples"] = Mean(row.pass_at[-1].share)
-            if row.reward is not None:
-                metrics["evaluate/reward"] = Mean(row.reward)
-            metrics |= {f"evaluate/reward_{name}": Mean(value) for name, value in row.parts.items()}
-            self.recorder.record(StepEnds(step=step, phase="evaluate", values=record(metrics)))
-        self.recorder.record(Evaluated(step=step, label=label, summary=summary.to_json()))
+        self._note(
+            "ended_early",
+            f"training ends after step {step} of {train.steps}: on the tasks of evaluate.selection_tasks, "
+            f"{train.patience} evaluations in a row were each {what} (train.patience={train.patience}, "
+            f"train.patience_on={train.patience_on!r}); --resume with train.patience=0 goes on",
+        )
 
     async def _check_parity(self, step: int) -> None:
         """Sampler and trainer score the same fresh tokens after step `step`; raises TrainingError if they differ by
@@ -381,6 +374,7 @@ class Run:
         if not keeps_past(self.config):
             train = self.config.train
             kept = list_kept(self.folder.path, best=train.keep_best, every=train.keep_every)
+            kept |= self.evaluations.list_outstanding()
             prune(self.folder.path, keep=train.keep_checkpoints, always={0}, also=kept)
         GroupStore(self.folder.path).pack(self._list_settled)
         pack_advantages(self.folder.path, until=self.steps.step)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from turnwise.building.families import build_family
+from turnwise.config.evaluate import SELECTION
 from turnwise.config.load import dump_resolved
 from turnwise.config.run import RunConfig
 from turnwise.core.checked import to_asking
@@ -24,6 +25,7 @@ from turnwise.exchange.sft_rows import to_sft_row
 from turnwise.pictures.chat_parts import embed
 from turnwise.pictures.store import PictureStore, open_pictures
 from turnwise.runs.evaluate import load_run
+from turnwise.runs.heldout import place_in
 from turnwise.runs.openings import to_opening
 from turnwise.store.groups import GroupStore
 from turnwise.store.journal import read_journal
@@ -121,7 +123,13 @@ def _is_kept(conversation: Conversation, min_reward: float | None) -> bool:
 
 def list_stored(config: RunConfig, name: str, groups: Sequence[TrajectoryGroup]) -> list[Conversation]:
     """The conversations of a batch. An environment is opened for each task, since a run does not store its tools; that
-    of a control has what the control changes."""
+    of a control has what the control changes, that of a set is the set's. Raises DataError for a family that only
+    `turnwise evaluate --on` named."""
+    on = re.fullmatch(r"(?:heldout|again|api)-(.+?)_\d{6,}.*", name)
+    if on and on[1] != SELECTION:
+        if on[1] not in config.evaluate.sets:
+            raise DataError(f"{name} was played in an environment that is none of evaluate.sets; name another one")
+        config = place_in(config, on[1])
     control = re.fullmatch(r"heldout_\d+_(.+)", name)
     changes = config.evaluate.controls.get(control[1]) if control else None
     tasks = {group.task.id: group.task for group in groups}

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 from turnwise.core.errors import CheckpointError, ConfigError
 from turnwise.store.checkpoint_folder import list_checkpoints, verify_checkpoint
@@ -14,17 +15,26 @@ BEST, LATEST = "best", "latest"
 
 
 def read_successes(run: Path) -> dict[int, float]:
-    """Return held-out success by RL step, from the evaluations that the run itself made, without controls and without
-    those that cannot be read."""
-    successes: dict[int, float] = {}
-    for path in (run / "evaluations").glob("heldout_*.summary.json"):
-        match = re.fullmatch(r"heldout_(\d+)\.summary\.json", path.name)
+    """Return the held-out success that chooses, by RL step: on the selection set if the run has one, else on the tasks
+    that are reported; without controls and without evaluations that cannot be read."""
+    rows = read_rows(run, "heldout-selection") or read_rows(run, "heldout")
+    return {step: float(row["success"]) for step, row in rows.items()}
+
+
+def read_rows(run: Path, kind: str) -> dict[int, dict[str, Any]]:
+    """Return the row of all tasks by RL step, from the evaluations of a `kind` that the run itself made ("heldout", or
+    "heldout-NAME" of a set)."""
+    found: dict[int, dict[str, Any]] = {}
+    for path in (run / "evaluations").glob(f"{kind}_*.summary.json"):
+        match = re.fullmatch(rf"{re.escape(kind)}_(\d+)\.summary\.json", path.name)
         try:
             rows = json.loads(path.read_bytes())["rows"] if match else []
-            successes |= {int(match[1]): float(row["success"]) for row in rows if match and row["kind"] == "all"}
+            found |= {
+                int(match[1]): row for row in rows if match and row["kind"] == "all" and float(row["success"]) >= 0
+            }
         except (OSError, ValueError, KeyError, TypeError):
             continue
-    return successes
+    return found
 
 
 def rank_steps(successes: dict[int, float]) -> list[int]:

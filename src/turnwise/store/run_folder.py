@@ -12,6 +12,8 @@
     steps/step_000012.npz            the advantages of RL step 12 (see `advantages`)
     groups/000/000000000.zip, steps/step_000000.zip    those of a hundred draws or steps (see `packs`)
     evaluations/NAME.*               trajectories and summary of one evaluation (see `trajectories`)
+    outstanding.json                 steps whose evaluation beside training is not recorded (see `runs.evaluations`)
+    selection.json                   which checkpoint the evaluations choose (see `runs.selection`)
     checkpoints/step_000012/         a Hugging Face directory plus trainer state (see `checkpoint_folder`)
     report.html
     writer.lock, writer.json         the process that writes the run (see `run_lock`)

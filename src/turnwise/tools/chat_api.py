@@ -13,6 +13,7 @@ from typing import Any, Literal
 import httpx
 
 from turnwise.core.errors import ConfigError, EngineError, RequestRefused
+from turnwise.core.messages import ToolCall
 from turnwise.core.seeds import derive_seed, rng
 
 KEY_VARIABLE = "OPENAI_API_KEY"
@@ -48,6 +49,8 @@ class ChatReply:
     prompt_tokens: int = 0
     """0 where the server does not say; so is `reply_tokens`."""
     reply_tokens: int = 0
+    calls: tuple[ToolCall, ...] = ()
+    """Tools that it calls, where the request offered some."""
 
 
 class ChatApi:
@@ -206,7 +209,17 @@ def read_completion(text: str) -> ChatReply:
         is_cut=reason == "length",
         prompt_tokens=_read_count(usage, "prompt_tokens"),
         reply_tokens=_read_count(usage, "completion_tokens"),
+        calls=tuple(_read_call(call) for call in choice["message"].get("tool_calls") or ()),
     )
+
+
+def _read_call(call: Mapping[str, Any]) -> ToolCall:
+    """A call of a chat completion; arguments that are no text become their JSON."""
+    name, arguments = call["function"]["name"], call["function"].get("arguments")
+    if not isinstance(name, str):
+        raise TypeError("a call whose name is not text")
+    written = arguments if isinstance(arguments, str) else json.dumps(arguments or {}, ensure_ascii=False)
+    return ToolCall(id=str(call.get("id") or ""), name=name, arguments=written)
 
 
 def read_message(text: str) -> ChatReply:

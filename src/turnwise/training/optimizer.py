@@ -21,8 +21,9 @@ DecayFunction = Callable[[int, int], float]
 Decay = Literal["none", "linear", "cosine"] | DecayFunction
 BuildOptimizer = Callable[[list[dict[str, Any]], float], torch.optim.Optimizer]
 """Builds an optimizer from groups of parameters, each with its `weight_decay`, and a learning rate."""
-CHANGED, DRIVEN = "changed", "driven"
-"""Names of the sums over all ranks from which `train/changed_share` is computed."""
+CHANGED, SERVED, DRIVEN, STEP, SIZE = "changed", "served", "driven", "step", "size"
+"""Names of the sums over all ranks from which `train/changed_share`, `train/served_share` and `train/relative_update`
+are computed."""
 
 
 class Trained(Protocol):
@@ -135,7 +136,14 @@ class Update:
     @property
     def totals(self) -> dict[str, float]:
         """Return the sums to be added over ranks for `describe_update`."""
-        return {CHANGED: self.changes.changed, DRIVEN: self.changes.driven}
+        changes = self.changes
+        return {
+            CHANGED: changes.changed,
+            SERVED: changes.served,
+            DRIVEN: changes.driven,
+            STEP: changes.step,
+            SIZE: changes.size,
+        }
 
 
 def describe_update(update: Update, totals: Mapping[str, float]) -> dict[str, Metric]:
@@ -148,6 +156,9 @@ def describe_update(update: Update, totals: Mapping[str, float]) -> dict[str, Me
         metrics["train/grad_norm"] = Mean(update.norm)
     if totals[DRIVEN]:
         metrics["train/changed_share"] = Mean(totals[CHANGED], totals[DRIVEN])
+        metrics["train/served_share"] = Mean(totals[SERVED], totals[DRIVEN])
+    if totals[SIZE] and update.norm is not None:
+        metrics["train/relative_update"] = Mean(math.sqrt(totals[STEP] / totals[SIZE]))
     return metrics
 
 
@@ -174,12 +185,12 @@ def apply_together(
         _clear(parts)
         if scale is not None and scale > 1:
             note_update(first, overflowed=True)
-            return Update(norm=None, changes=Changes(changed=0, driven=0))
+            return Update(norm=None, changes=Changes())
         raise TrainingError(
             f"the gradient norm is {wrong[0]}; the weights were not changed. Lower the learning rate or resume from "
             "the last checkpoint"
         )
-    sample = ChangeSample(map(find_master, parts[0][0].parameters()))
+    sample = ChangeSample(parts[0][0].parameters())
     for _, optimizer, lr in parts:
         for group in optimizer.param_groups:
             group["lr"] = lr

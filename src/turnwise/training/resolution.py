@@ -14,6 +14,7 @@ import torch
 
 from turnwise.core.errors import TrainingError
 from turnwise.models.rows import own_rows
+from turnwise.training.masters import find_master
 
 NUM_TENSORS, NUM_ELEMENTS = 64, 1024
 """A sample consists of this many elements, evenly spaced, from each of this many tensors."""
@@ -30,25 +31,33 @@ class ChangeSample:
 
     @torch.no_grad()
     def __init__(self, parameters: Iterable[torch.nn.Parameter]) -> None:
-        """`parameters` hold the gradients with which they will be stepped; those without a gradient are skipped."""
-        with_gradient = [p for p in parameters if p.grad is not None and own_rows(p).numel()]
+        """`parameters` are those of the model. They, or their masters if they have any, hold the gradients with which
+        they will be stepped; those without a gradient are skipped."""
+        pairs = ((find_master(parameter), parameter) for parameter in parameters)
+        with_gradient = [pair for pair in pairs if pair[0].grad is not None and own_rows(pair[0]).numel()]
         self._taken = []
-        for parameter in with_gradient[:: -(-len(with_gradient) // NUM_TENSORS) or 1]:
-            assert parameter.grad is not None
-            is_driven = _pick(parameter.grad).abs() > LEAST_GRADIENT
-            self._taken.append((parameter, _pick(parameter.detach()).clone(), is_driven))
+        for stepped, served in with_gradient[:: -(-len(with_gradient) // NUM_TENSORS) or 1]:
+            assert stepped.grad is not None
+            is_driven = _pick(stepped.grad).abs() > LEAST_GRADIENT
+            rounded = None if served is stepped else (served, _pick(served.detach()).clone())
+            self._taken.append((stepped, _pick(stepped.detach()).clone(), rounded, is_driven))
 
     @torch.no_grad()
     def count(self) -> Changes:
-        """Count, after the step, which of them changed."""
-        counts = [
-            torch.stack([((_pick(parameter.detach()) != before) & is_driven).sum(), is_driven.sum()])
-            for parameter, before, is_driven in self._taken
-        ]
+        """Count, after the step, which of them changed, and by how much."""
+        counts = []
+        for stepped, before, rounded, is_driven in self._taken:
+            after = _pick(stepped.detach())
+            changed = ((after != before) & is_driven).sum()
+            served = changed
+            if rounded is not None:
+                served = ((_pick(rounded[0].detach()) != rounded[1]) & is_driven).sum()
+            step, size = (after - before).double().square().sum(), before.double().square().sum()
+            counts.append(torch.stack([changed, served, is_driven.sum(), step, size]))
         if not counts:
-            return Changes(changed=0, driven=0)
-        changed, driven = torch.stack(counts).sum(0).tolist()
-        return Changes(changed=changed, driven=driven)
+            return Changes()
+        changed, served, driven, step, size = torch.stack(counts).sum(0).tolist()
+        return Changes(changed=changed, served=served, driven=driven, step=step, size=size)
 
 
 def _pick(tensor: torch.Tensor) -> torch.Tensor:
@@ -58,10 +67,18 @@ def _pick(tensor: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
-    """Sampled weights with a gradient above `LEAST_GRADIENT`, and how many of them the step changed."""
+    """Sampled weights with a gradient above `LEAST_GRADIENT`, how many of them a step changed, and how far all sampled
+    weights moved."""
 
-    changed: float
-    driven: float
+    changed: float = 0.0
+    """How many changed in the format in which the optimizer steps."""
+    served: float = 0.0
+    """How many changed in the format of the model, from which engines sample: rounding may undo a change."""
+    driven: float = 0.0
+    step: float = 0.0
+    """Sum of the squares of the changes."""
+    size: float = 0.0
+    """Sum of the squares of the weights before the step."""
 
 
 class ResolutionWatch:

@@ -1,9 +1,8 @@
-"""Intervals and summaries."""
+"""Summaries of evaluations."""
 
 import itertools
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from turnwise.core.types import (
@@ -26,29 +25,9 @@ from turnwise.core.types import (
     to_floats,
     to_ids,
 )
-from turnwise.evaluation.intervals import compute_clustered_interval, compute_pass_at, compute_wilson_interval
+from turnwise.evaluation.intervals import compute_pass_at, compute_share_interval, compute_wilson_interval
 from turnwise.evaluation.summary import summarise
 from turnwise.testing import make_group, make_task, make_trajectory
-
-
-def test_wilson_by_hand() -> None:
-    # 8 of 10, z = 1.96: centre (0.8 + 0.19208)/(1.38416) = 0.716736..., half 1.96/1.38416*sqrt(0.016 + 0.009604) =
-    # 0.226577...
-    low, high = compute_wilson_interval(8, 10, z=1.96)
-    assert low == pytest.approx(0.490159, abs=1e-5)
-    assert high == pytest.approx(0.943312, abs=1e-5)
-
-
-def test_wilson_at_the_edges() -> None:
-    assert compute_wilson_interval(0, 0) == (0.0, 1.0)
-    low, high = compute_wilson_interval(0, 20)
-    assert low == 0.0
-    assert 0.1 < high < 0.2
-    low, high = compute_wilson_interval(20, 20)
-    assert high == 1.0
-    assert 0.8 < low < 0.9
-    with pytest.raises(ValueError, match="not a valid share"):
-        compute_wilson_interval(3, 2)
 
 
 def group(kind: str | None, reward: Reward, environment: str = "e") -> TrajectoryGroup:
@@ -176,37 +155,6 @@ def test_pass_at_k_is_the_share_of_subsets_that_hold_a_success() -> None:
                 assert found == pytest.approx(held / len(subsets))
 
 
-def test_samples_of_one_task_are_no_independent_ones() -> None:
-    # Two tasks, one always solved and one never, are two results however often each is tried: variance of the mean
-    # = 2/1 * (4*0.5)^2 * 2 / 8^2 = 0.25, so 0.25 / 0.25 = 1 independent value.
-    assert compute_clustered_interval([[1.0] * 4, [0.0] * 4]) == compute_wilson_interval(0.5, 1)
-    # As different as the tasks of one sample each: nothing is lost.
-    single = [[1.0], [0.0], [1.0], [1.0]]
-    assert compute_clustered_interval(single) == compute_wilson_interval(3, 4)
-    # Tasks that all behave alike: every sample counts, and none more than once.
-    assert compute_clustered_interval([[1.0, 0.0]] * 50) == compute_wilson_interval(50, 100)
-    # All right, or one task: the tasks count.
-    assert compute_clustered_interval([[1.0] * 8] * 10) == compute_wilson_interval(10, 10)
-    assert compute_clustered_interval([[1.0, 0.0, 1.0, 1.0]]) == compute_wilson_interval(0.75, 1)
-    assert compute_clustered_interval([]) == (0.0, 1.0)
-    assert compute_clustered_interval([[], []]) == (0.0, 1.0)
-
-
-def test_intervals_of_several_samples_hold_the_truth_as_often_as_they_say() -> None:
-    # Tasks of a Beta(0.7, 0.7) difficulty, mean 0.5, with 8 samples each: intervals that took samples for independent
-    # would hold it in about six of ten.
-    random = np.random.default_rng(5)
-    covered = naive = 0
-    for _ in range(400):
-        tasks = random.binomial(1, random.beta(0.7, 0.7, size=(40, 1)), size=(40, 8)).astype(float)
-        low, high = compute_clustered_interval(tasks.tolist())
-        covered += low <= 0.5 <= high
-        low, high = compute_wilson_interval(tasks.sum(), tasks.size)
-        naive += low <= 0.5 <= high
-    assert 0.92 <= covered / 400 <= 0.98
-    assert naive / 400 < 0.75
-
-
 def sampled(task: Task, *rewards: Reward) -> TrajectoryGroup:
     members = [make_trajectory(member=index, reward=reward, task_id=task.id) for index, reward in enumerate(rewards)]
     return make_group(*members, task=task)
@@ -231,7 +179,7 @@ def test_several_samples_give_mean_and_pass_at_k() -> None:
         (2, 3, 0.5),
         (4, 2, 0.5),
     ]
-    assert (row.pass_at[1].low, row.pass_at[1].high) == compute_wilson_interval(1.5, 3)
+    assert (row.pass_at[1].low, row.pass_at[1].high) == compute_share_interval(1.5, 3)
 
 
 def test_copies_of_a_task_are_one_task() -> None:
@@ -258,3 +206,17 @@ def test_reward_and_its_parts_are_means_over_what_was_scored() -> None:
     row = summarise(groups, name="n", label="l", step=0).row("all")
     assert (row.reward, row.parts) == (0.625, {"f1": 0.5, "format": 0.75})
     assert summarise(groups[2:], name="n", label="l", step=0).row("all").reward is None
+
+
+def test_tasks_of_one_world_are_one_cluster() -> None:
+    # Ten tasks of two worlds, all of one solved and none of the other: two results, not ten.
+    tasks = [make_task(str(index), world=index // 5) for index in range(10)]
+    row = summarise(
+        [sampled(task, RIGHT if task.payload["world"] else WRONG) for task in tasks], name="n", label="l", step=0
+    ).row("all")
+    assert (row.n, row.clusters, row.success) == (10, 2, 0.5)
+    assert row.high - row.low > 0.95
+    named = [make_task(str(index), cluster="a" if index < 5 else "b", world=index) for index in range(10)]
+    assert summarise([sampled(task, RIGHT) for task in named], name="n", label="l", step=0).row("all").clusters == 2
+    alone = [make_task(str(index), world=None) for index in range(10)]
+    assert summarise([sampled(task, RIGHT) for task in alone], name="n", label="l", step=0).row("all").clusters == 10

@@ -8,7 +8,7 @@ from turnwise.core.errors import DataError
 from turnwise.core.protocols import Split
 from turnwise.core.types import Task, text_message
 from turnwise.environments.draws import find_tasks
-from turnwise.runs.evaluate import draw_heldout
+from turnwise.runs.heldout import draw_heldout
 from turnwise.runs.openings import take_first, take_task
 
 
@@ -46,6 +46,20 @@ def test_a_bad_row_is_named_and_left_out_up_to_a_share() -> None:
     ]
     with pytest.raises(DataError, match=r"1 of 10 tasks cannot be played.*heldout.jsonl:2"):
         draw_heldout(rows, 10)  # type: ignore[arg-type]
+
+
+def test_a_set_that_overlaps_another_is_refused_by_count() -> None:
+    rows = Rows(["a", "b", "a", "b", "c"])
+    reported = {draw.task.id for draw in draw_heldout(rows, 2).draws}  # type: ignore[arg-type]
+    with pytest.raises(DataError, match=r"2 of the 3 tasks from held-out task 2 are copies of tasks of evaluate.tasks"):
+        draw_heldout(rows, 3, first=2, reserved=reported)  # type: ignore[arg-type]
+    left = draw_heldout(rows, 3, first=2, reserved=reported, max_left_out=0.7)  # type: ignore[arg-type]
+    assert [draw.index for draw in left.draws] == [4]
+    assert left.notes == [
+        "left out as copies of tasks of evaluate.tasks: 2 (such as task 2 of split 'heldout' (heldout.jsonl:3))"
+    ]
+    with pytest.raises(DataError, match=r"the held-out split ends before task 9; lower evaluate.tasks"):
+        draw_heldout(rows, 3, first=9)  # type: ignore[arg-type]
 
 
 def test_a_start_takes_the_first_tasks_that_can_be_made() -> None:

@@ -11,7 +11,7 @@ from ranks_world import ADAM, Case, make_batch, make_samples, train
 from turnwise.core.errors import TrainingError
 from turnwise.core.types import Sample, to_floats
 from turnwise.training.local import LocalTrainer
-from turnwise.training.optimizer import Schedule, apply_gradients, build_optimizer
+from turnwise.training.optimizer import Schedule, apply_gradients, build_optimizer, describe_update
 from turnwise.training.resolution import NUM_STEPS, ResolutionWatch
 
 FLAT = Schedule(base=1e-2, warmup_steps=0, total_steps=20, decay="none")
@@ -39,8 +39,22 @@ def test_the_rates_of_pretrained_models_move_nearly_every_weight(dtype: str) -> 
     case = Case(dtype=dtype)
     trainer = build(case, base=1e-6)
     for step in range(1, NUM_STEPS + 3):
-        share = train(trainer, case, step).metrics["train/changed_share"].value
-        assert share > 0.9, step
+        metrics = train(trainer, case, step).metrics
+        assert metrics["train/changed_share"].value > 0.9, step
+        # A step of 1e-6 is some thousandths of what bfloat16 resolves at these weights.
+        served = metrics["train/served_share"].value
+        assert served < 0.1 if dtype == "bfloat16" else served == metrics["train/changed_share"].value
+
+
+def test_the_length_of_an_update_is_told_beside_that_of_the_weights() -> None:
+    weights = torch.nn.Parameter(torch.tensor([3.0, 4.0]))
+    model = torch.nn.ParameterList([weights])
+    weights.grad = torch.tensor([1.0, 0.0])
+    # Plain descent at 0.5: the update is [-0.5, 0], the weights have length 5.
+    update = apply_gradients(model, torch.optim.SGD([weights], lr=0.5), lr=0.5, max_grad_norm=10.0)
+    metrics = describe_update(update, update.totals)
+    assert metrics["train/relative_update"].value == 0.1
+    assert metrics["train/changed_share"].value == metrics["train/served_share"].value == 1.0
 
 
 def silence(samples: list[Sample], advantage: float = 0.0) -> list[Sample]:

@@ -10,9 +10,10 @@ from typing import Any, get_args
 
 from turnwise.config.catalog import find_model
 from turnwise.core.errors import ConfigError
+from turnwise.core.faults import Fault
 from turnwise.core.protocols import Environment, GradedCase, ScriptedPolicy, Split
 from turnwise.core.seeds import derive_seed, rng
-from turnwise.core.types import Message, Part, Task
+from turnwise.core.types import Message, Part, Task, Trajectory
 from turnwise.environments.file_splits import DataFile, FromFiles, check_path, load_splits
 from turnwise.environments.generated import GeneratedFamily
 from turnwise.environments.published_rows import fill_template, take_pictures
@@ -22,6 +23,7 @@ from turnwise.environments.search_qa.corpus import Corpus, Passage, write_corpus
 from turnwise.environments.search_qa.dense import DenseRetriever, HybridRetriever
 from turnwise.environments.search_qa.embedder import cache_folder, load_embedder
 from turnwise.environments.search_qa.environment import SearchEnvironment, format_documents
+from turnwise.environments.search_qa.faults import NAMES, find_search_fault
 from turnwise.environments.search_qa.files import QUESTIONS, QuestionRow, load_corpus, to_question
 from turnwise.environments.search_qa.policies import NaivePolicy, OraclePolicy, RandomPolicy, write_search
 from turnwise.environments.search_qa.projection import to_text
@@ -74,6 +76,7 @@ class SearchQA(FromFiles, GeneratedFamily[SearchArguments]):
 
     name = "search_qa"
     section = SearchArguments
+    fault_names = NAMES
 
     def __init__(self, **arguments: Any) -> None:
         """See `GeneratedFamily`. Raises DataError if a file of mode "files" is missing or malformed, RewardError if the
@@ -237,6 +240,10 @@ class SearchQA(FromFiles, GeneratedFamily[SearchArguments]):
     def answer_reply(self, task: Task, answer: str) -> Message:
         """Return the reply to the task that states only this answer; "" leaves its place empty."""
         return answer_message(answer)
+
+    def find_fault(self, task: Task, trajectory: Trajectory) -> Fault | None:
+        """See `FaultFinder`."""
+        return find_search_fault(task, trajectory)
 
     def grade_hand_cases(self) -> list[GradedCase]:
         """See `TriedGrader`: short answers, by the recipe's reward and normal form."""

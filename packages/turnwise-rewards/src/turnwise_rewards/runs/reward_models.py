@@ -20,7 +20,8 @@ from turnwise.models.rows import find_device
 from turnwise.rollout.branching import ValueEstimates
 from turnwise.runs.build import System
 from turnwise.runs.data_files import check_data_files
-from turnwise.runs.evaluate import heldout_draws, load_trained_system
+from turnwise.runs.evaluate import load_trained_system
+from turnwise.runs.heldout import heldout_draws
 from turnwise.runs.openings import take_task
 from turnwise.runs.sft import first_rl_task
 from turnwise.store.groups import GroupStore

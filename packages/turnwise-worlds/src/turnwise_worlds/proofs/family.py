@@ -6,13 +6,15 @@ import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from turnwise.core.faults import Fault
 from turnwise.core.protocols import Opinion, ScriptedPolicy, Split
 from turnwise.core.seeds import derive_seed, rng
-from turnwise.core.types import Message, Task
+from turnwise.core.types import Message, Task, Trajectory
 from turnwise.environments.file_splits import FromFiles, load_splits
 from turnwise.environments.generated import GeneratedFamily
 from turnwise_worlds.proofs.arguments import ProofsArguments
 from turnwise_worlds.proofs.environment import ProofsEnvironment, build_prompt
+from turnwise_worlds.proofs.faults import NAMES, find_proof_fault
 from turnwise_worlds.proofs.kinds import make_theorem
 from turnwise_worlds.proofs.opinion import judge_replies
 from turnwise_worlds.proofs.policies import GIVEN_UP, ProvingPolicy, RandomPolicy
@@ -30,6 +32,7 @@ class Proofs(FromFiles, GeneratedFamily[ProofsArguments]):
 
     name = "proofs"
     section = ProofsArguments
+    fault_names = NAMES
 
     def __init__(self, **arguments: Any) -> None:
         """See `GeneratedFamily`. Raises DataError for a file of mode "files"."""
@@ -68,6 +71,10 @@ class Proofs(FromFiles, GeneratedFamily[ProofsArguments]):
         """See `SecondOpinion`: the proof is put together again, exported, and verified by our own verifier and by
         Debian's `metamath`. Raises as `ask_metamath` does."""
         return await asyncio.to_thread(judge_replies, self._chosen, task, replies)
+
+    def find_fault(self, task: Task, trajectory: Trajectory) -> Fault | None:
+        """See `FaultFinder`."""
+        return find_proof_fault(self._chosen, task, trajectory)
 
     def policies(self) -> Mapping[str, ScriptedPolicy]:
         """Return the policies "oracle", "random" and "naive"."""

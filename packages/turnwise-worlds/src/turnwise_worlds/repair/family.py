@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from turnwise.core.faults import Fault
 from turnwise.core.protocols import Environment, ScriptedPolicy, Split
 from turnwise.core.seeds import rng
-from turnwise.core.types import Message, Task, text_message
+from turnwise.core.types import Message, Task, Trajectory, text_message
 from turnwise.environments.generated import GeneratedFamily
 from turnwise.environments.repeated_runs import RepeatedRuns
 from turnwise.environments.shared_sandbox import SharedSandbox, load_sandbox
 from turnwise.environments.texts import mix_texts
 from turnwise_worlds.repair.arguments import Prompt, RepairArguments
 from turnwise_worlds.repair.environment import NO_TESTS, OK, PASS, RepairEnvironment, read_modules
+from turnwise_worlds.repair.faults import NAMES, find_repair_fault
 from turnwise_worlds.repair.policies import CheatPolicy, NaivePolicy, OraclePolicy, RandomPolicy
 from turnwise_worlds.repair.problems import build_problem
 from turnwise_worlds.repair.programs import LABELS, show_line
@@ -43,6 +45,7 @@ class Repair(GeneratedFamily[RepairArguments]):
 
     name = "repair"
     section = RepairArguments
+    fault_names = NAMES
 
     def __init__(self, **arguments: Any) -> None:
         """See `GeneratedFamily`."""
@@ -98,6 +101,10 @@ class Repair(GeneratedFamily[RepairArguments]):
         """Build a fresh, single-use `RepairEnvironment`; all environments of a family share one sandbox, opened for the
         first test."""
         return RepairEnvironment(runner=self._runs, chosen=self._chosen)
+
+    def find_fault(self, task: Task, trajectory: Trajectory) -> Fault | None:
+        """See `FaultFinder`."""
+        return find_repair_fault(task, trajectory)
 
     def policies(self) -> Mapping[str, ScriptedPolicy]:
         """Return the policies "oracle", "random", "naive" and "cheat"."""

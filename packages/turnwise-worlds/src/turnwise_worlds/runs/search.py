@@ -22,7 +22,8 @@ from turnwise.evaluation.summary import Summary, is_right, summarise
 from turnwise.rollout.attempt import Sampling
 from turnwise.runs.build import System
 from turnwise.runs.data_files import check_data_files
-from turnwise.runs.evaluate import heldout_draws, load_trained_system
+from turnwise.runs.evaluate import load_trained_system
+from turnwise.runs.heldout import heldout_draws
 from turnwise.runs.openings import take_task
 from turnwise.runs.sft import first_rl_task, iterate_batches
 from turnwise.runs.weights import build_weight_sync

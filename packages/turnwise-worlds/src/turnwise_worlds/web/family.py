@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from turnwise.core.faults import Fault
 from turnwise.core.protocols import ScriptedPolicy, Split
 from turnwise.core.seeds import derive_seed, rng
-from turnwise.core.types import Message, Task, text_message
+from turnwise.core.types import Message, Task, Trajectory, text_message
 from turnwise.environments.generated import GeneratedFamily
 from turnwise_worlds.web.arguments import WebArguments
 from turnwise_worlds.web.environment import REFUSED, WebEnvironment, build_prompt
+from turnwise_worlds.web.faults import NAMES as FAULTS
+from turnwise_worlds.web.faults import find_web_fault
 from turnwise_worlds.web.goals.tasks import make_visit
 from turnwise_worlds.web.named import NamedEnvironment
 from turnwise_worlds.web.numbered import NumberedEnvironment
@@ -26,6 +29,7 @@ class Web(GeneratedFamily[WebArguments]):
 
     name = "web"
     section = WebArguments
+    fault_names = FAULTS
 
     def generate(self, split: Split, index: int) -> tuple[tuple[Message, ...], dict[str, Any]]:
         """Generate a task; splits are endless and share no seed. Controls change what pages show, not the tasks."""
@@ -40,6 +44,10 @@ class Web(GeneratedFamily[WebArguments]):
         """Build a fresh, single-use environment whose actions are of the chosen style."""
         build = NamedEnvironment if self._chosen.actions == "webshop" else NumberedEnvironment
         return build(self._chosen, task)
+
+    def find_fault(self, task: Task, trajectory: Trajectory) -> Fault | None:
+        """See `FaultFinder`."""
+        return find_web_fault(self._chosen, task, trajectory)
 
     def policies(self) -> Mapping[str, ScriptedPolicy]:
         """Return the policies "oracle", "random" and "naive"."""

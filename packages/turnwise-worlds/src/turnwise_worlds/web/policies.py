@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from random import Random
 from typing import Any
 
 from turnwise.core.errors import ToolFailure
-from turnwise.core.types import Message, Task, ToolCall
+from turnwise.core.types import Message, Task, ToolCall, Trajectory
 from turnwise_worlds.web.actions import Action, Back, Click, Goto, Scroll, Select, Stop, Type
 from turnwise_worlds.web.arguments import WebArguments
 from turnwise_worlds.web.environment import open_visit
@@ -17,6 +18,7 @@ from turnwise_worlds.web.goals.tasks import make_visit
 from turnwise_worlds.web.named import find_named, find_search
 from turnwise_worlds.web.page import TYPED, Page, options_of
 from turnwise_worlds.web.scripts import SCRIPTS, Sight, shop
+from turnwise_worlds.web.site.state import State
 from turnwise_worlds.web.surfaces.surface import Seen
 from turnwise_worlds.web.surfaces.text import TextSurface
 
@@ -77,8 +79,35 @@ def _describe(action: Action, page: Page, chosen: WebArguments) -> tuple[str, di
 def follow(chosen: WebArguments, task: Task, messages: Sequence[Message]) -> tuple[Seen, tuple[str, ...]]:
     """Do the actions of a conversation again, as text; returns what is shown, and the addresses that were seen."""
     made = tuple((call.name, call.arguments) for message in messages for call in message.tool_calls)
-    key = (task.payload["kind"], task.payload["seed"], chosen.site, chosen.lure, chosen.page == "shuffled")
-    return _follow(key, made)[1:]
+    return _follow(_key_of(chosen, task), made)[1:]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """Where an action of a visit led."""
+
+    turn: int
+    """Index of the turn that made it."""
+    page: Page
+    url: str
+    state: State
+
+
+def retrace(chosen: WebArguments, task: Task, trajectory: Trajectory) -> list[Step]:
+    """Do the actions of a stored visit again, as text; returns where each led. Those that were refused led nowhere."""
+    steps: list[Step] = []
+    made: tuple[tuple[str, str], ...] = ()
+    for turn, each in enumerate(trajectory.turns):
+        for record in each.tool_records:
+            if record.error is None:
+                made = (*made, (record.call.name, record.call.arguments))
+                surface, seen, _ = _follow(_key_of(chosen, task), made)
+                steps.append(Step(turn=turn, page=seen.page, url=seen.url, state=surface.state))
+    return steps
+
+
+def _key_of(chosen: WebArguments, task: Task) -> tuple[Any, ...]:
+    return task.payload["kind"], task.payload["seed"], chosen.site, chosen.lure, chosen.page == "shuffled"
 
 
 @lru_cache(maxsize=4096)

@@ -1,0 +1,1 @@
+"""Attempts with one planted fault each, for `benchmarks/badcases.py`."""
