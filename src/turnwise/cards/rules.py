@@ -8,7 +8,7 @@ from typing import Literal
 
 from turnwise.cards.facts import Facts
 from turnwise.cards.measured import KindCount, Measured, Rate
-from turnwise.cards.power import compute_half_width, compute_visible_difference
+from turnwise.cards.sizes import compute_half_width, compute_visible_difference
 
 MAX_HALF_WIDTH = 0.1
 MAX_GOLD_ERROR = 0.05
