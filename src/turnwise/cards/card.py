@@ -9,8 +9,9 @@ from typing import Any
 
 from turnwise.cards.facts import Facts
 from turnwise.cards.measured import Agreement, KindCount, Measured, Rate, Timing
-from turnwise.cards.power import WANTED_POWER, compute_half_width, compute_power, compute_visible_difference
 from turnwise.cards.rules import Verdict, count_errors, decide, name_worst
+from turnwise.cards.sizes import compute_half_width, compute_power_of, compute_visible_difference
+from turnwise.evaluation.power import POWER
 
 SUFFIX = ".card.md"
 """A recipe's card lies beside it: `tiny.card.md` beside `tiny.toml`."""
@@ -98,8 +99,8 @@ class Card:
             ("7 headroom", self._tell_headroom()),
             (
                 "7 power",
-                f"{100 * compute_power(n, 0.02):.0f}% to see +2 points from 50% with two evaluations of {n:,} tasks; "
-                f"{WANTED_POWER:.0%} from {_points(compute_visible_difference(n))} up (unpaired)",
+                f"{compute_power_of(n, 0.02):.0%} to see +2 points from 50% with two evaluations of {n:,} tasks; "
+                f"{POWER:.0%} from {_points(compute_visible_difference(n))} up (unpaired)",
             ),
         ]
 

@@ -9,7 +9,7 @@ from random import Random
 
 from turnwise.audit.reward_attacks import ATTACKS
 from turnwise.cards.measured import Agreement, KindCount, Rate
-from turnwise.cards.near_misses import NearMiss, list_near_misses
+from turnwise.cards.near_misses import NearMiss, list_near_misses, list_near_plays
 from turnwise.cards.playing import Outcome, Player
 from turnwise.core.errors import EnvironmentFault, TurnwiseError, boundary
 from turnwise.core.protocols import EnvironmentFamily, GoldAnswers, GradedCase, SecondOpinion, TriedGrader
@@ -96,19 +96,19 @@ async def try_attacks(player: Player, tasks: Sequence[Task]) -> tuple[KindCount,
     return tuple(counts)
 
 
-async def try_elsewhere(player: Player, outcomes: Sequence[Outcome]) -> KindCount:
-    """Say each oracle's replies to the next task: what is right there is mostly wrong here, though not always."""
+async def try_near_plays(player: Player, outcomes: Sequence[Outcome]) -> tuple[KindCount, ...]:
+    """Perturb the replies with which the oracle succeeded (`list_near_plays`); an episode that wants more replies than
+    are left is scored as one that a limit ends."""
     played = [outcome.played for outcome in outcomes if outcome.played is not None and outcome.success]
-    values = []
+    cases: list[tuple[str, bool | None, bool]] = []
     for place, (episode, source) in enumerate(zip(played, [*played[1:], *played[:1]], strict=True)):
-        if episode.task.id == source.task.id or not source.replies:
-            continue
-        count = len(source.replies)
-        other = await player.play(episode.task, Repeated(source.replies), seed=place, max_turns=count)
-        if other.success is not None:
-            values.append(other.success > 0.5)
-    kind = "the oracle's replies to another task"
-    return KindCount(kind=kind, is_right=None, accepted=Rate(hits=sum(values), count=len(values)))
+        others = source.replies if source.task.id != episode.task.id else ()
+        for play in list_near_plays(episode.replies, others):
+            limit = len(play.replies)
+            outcome = await player.play(episode.task, Repeated(play.replies), seed=place, max_turns=limit)
+            if outcome.success is not None:
+                cases.append((play.kind, play.is_right, outcome.success > 0.5))
+    return _count_kinds(cases)
 
 
 async def ask_opinions(family: EnvironmentFamily, outcomes: Sequence[Outcome]) -> Agreement | None:

@@ -11,7 +11,14 @@ from dataclasses import dataclass
 from statistics import median
 
 from turnwise.cards.facts import Facts
-from turnwise.cards.grading import GoldTrial, ask_opinions, try_attacks, try_elsewhere, try_gold_answers, try_hand_cases
+from turnwise.cards.grading import (
+    GoldTrial,
+    ask_opinions,
+    try_attacks,
+    try_gold_answers,
+    try_hand_cases,
+    try_near_plays,
+)
 from turnwise.cards.measured import Continuity, KindCount, Measured, PolicyResult, Rate, TaskCounts, Timing
 from turnwise.cards.overlap import Asked, Overlap, compare_tasks
 from turnwise.cards.playing import Mixed, Outcome, Player, take_number
@@ -156,8 +163,7 @@ class _Measurement:
         oracle = outcomes.get("oracle", [])
         gold = await self._try_gold(tasks[: self.num_graded])
         attacks = await try_attacks(self.player, tasks[: self.num_graded])
-        if oracle:
-            attacks += (await try_elsewhere(self.player, oracle[: self.num_graded]),)
+        plays = await try_near_plays(self.player, oracle[: self.num_graded])
         repeated, regraded = await self._repeat(outcomes)
         measured = Measured(
             tasks=self.heldout.counts,
@@ -168,7 +174,7 @@ class _Measurement:
             repeated=repeated,
             regraded=regraded,
             hand=self._try_hand(),
-            near=gold.near if gold else (),
+            near=(*(gold.near if gold else ()), *plays),
             attacks=attacks,
             agreement=gold.agreement if gold and gold.agreement.same.count else None,
             overlap=self._compare(),

@@ -8,7 +8,7 @@ from typing import Literal
 
 from turnwise.cards.facts import Facts
 from turnwise.cards.measured import KindCount, Measured, Rate
-from turnwise.cards.power import compute_half_width, compute_visible_difference
+from turnwise.cards.sizes import compute_half_width, compute_visible_difference
 
 MAX_HALF_WIDTH = 0.1
 MAX_GOLD_ERROR = 0.05
@@ -17,8 +17,11 @@ MAX_GRADER_ERROR = 0.05
 """On near-misses of the tasks' own gold answers."""
 MAX_HAND_ERROR = 0.25
 """On hand cases, whose kinds are chosen because graders are known to err in them."""
-MAX_ATTACK = 0.1
+MAX_ATTACK = 0.4
+"""As in `testing.environment_check`: declining may be right on some tasks."""
 MIN_HEADROOM = 0.2
+MIN_TOLD_FLOOR = 0.1
+"""Success without the ability from which the first line tells it."""
 MAX_SAME_TASK = 0.01
 MAX_LOOKED_UP = 0.1
 """Above random play."""
@@ -71,6 +74,9 @@ def _say_for_what(facts: Facts, measured: Measured) -> str:
     if overlap is not None and overlap.same_template > 0.5:
         text += ", for new tasks of the kinds that are trained"
     text += f", as a measure of {facts.ability or 'what nobody has put in words (card.ability)'}"
+    what, floor = _find_floor(measured)
+    if floor > MIN_TOLD_FLOOR:
+        text += f"; {what} gets {floor:.0%}"
     _, refused = count_errors(measured.hand)
     if refused.count and refused.hits / refused.count > MAX_HAND_ERROR:
         text += f"; answers in other spellings are refused ({name_worst(measured.hand, is_right=True)})"
@@ -126,9 +132,8 @@ def _bad_grader(facts: Facts, measured: Measured) -> Iterator[str]:
     paid, _ = count_errors(measured.hand)
     if paid.count and paid.hits / paid.count > MAX_HAND_ERROR:
         yield f"the grader pays {_show(paid)} of the wrong hand cases ({name_worst(measured.hand, is_right=False)})"
-    chance = _find_chance(measured)
     for attack in measured.attacks:
-        if attack.is_right is False and (attack.accepted.share or 0.0) > chance + MAX_ATTACK:
+        if (attack.accepted.share or 0.0) > MAX_ATTACK:
             yield f"the attack {attack.kind!r} succeeds on {_show(attack.accepted)} of the tasks"
 
 
@@ -136,9 +141,10 @@ def _no_headroom(facts: Facts, measured: Measured) -> Iterator[str]:
     oracle, random = measured.policies.get("oracle"), measured.policies.get("random")
     if oracle is None or random is None or not oracle.success.count or not random.success.count:
         return
-    room = (oracle.success.share or 0.0) - (random.success.share or 0.0)
+    what, floor = _find_floor(measured)
+    room = (oracle.success.share or 0.0) - floor
     if room < MIN_HEADROOM:
-        yield f"the oracle is only {100 * room:.0f} points above random play"
+        yield f"the oracle is only {100 * room:.0f} points above {what}"
 
 
 def _seen_before(facts: Facts, measured: Measured) -> Iterator[str]:
@@ -174,12 +180,13 @@ RULES: Sequence[Rule] = (
         name="a grader that sees",
         states=f"the grader pays more than {MAX_GRADER_ERROR:.0%} of the wrong near-misses or refuses as many of the "
         f"right ones, or pays more than {MAX_HAND_ERROR:.0%} of the wrong hand cases, or a reply without work succeeds "
-        f"on over {100 * MAX_ATTACK:.0f} points more tasks than random play",
+        f"on more than {MAX_ATTACK:.0%} of the tasks",
         breaks=_bad_grader,
     ),
     Rule(
         name="headroom",
-        states=f"the oracle is less than {100 * MIN_HEADROOM:.0f} points above random play",
+        states=f"the oracle is less than {100 * MIN_HEADROOM:.0f} points above random play, or above a reply without "
+        "work",
         breaks=_no_headroom,
     ),
     Rule(
@@ -216,6 +223,12 @@ def _find_chance(measured: Measured) -> float:
     """Success of random play; 0 without it."""
     random = measured.policies.get("random")
     return (random.success.share or 0.0) if random is not None else 0.0
+
+
+def _find_floor(measured: Measured) -> tuple[str, float]:
+    """What gets furthest without the ability, random play or a reply without work, and how far."""
+    attacks = [(f"the reply without work {each.kind!r}", each.accepted.share or 0.0) for each in measured.attacks]
+    return max([("random play", _find_chance(measured)), *attacks], key=lambda pair: pair[1])
 
 
 def _is_below(rate: Rate, share: float) -> bool:

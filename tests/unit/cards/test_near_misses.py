@@ -7,7 +7,8 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnwise.cards.near_misses import list_near_misses
+from turnwise.cards.near_misses import list_near_misses, list_near_plays
+from turnwise.core.types import Message, ToolCall, text_message
 from turnwise.rewards.answers import exact_match
 
 
@@ -49,3 +50,32 @@ def test_a_grader_that_is_exact_agrees_with_every_truth(gold: str) -> None:
     for kind, (answer, is_right) in perturb(gold, "Orin Vale 3").items():
         if is_right is not None:
             assert bool(exact_match(answer, [gold])) is is_right, kind
+
+
+def call(arguments: str) -> Message:
+    return Message(role="assistant", content=(), tool_calls=(ToolCall(id="c", name="move", arguments=arguments),))
+
+
+def test_replies_are_perturbed() -> None:
+    replies = [call('{"x": 1, "y": 9}'), text_message("assistant", "done")]
+    other = [call('{"x": 5}'), text_message("assistant", "no")]
+    found = {play.kind: play for play in list_near_plays(replies, other)}
+    assert found["other spaces in calls"].is_right
+    assert found["other spaces in calls"].replies[0].tool_calls[0].arguments == '{\n  "x": 1,\n  "y": 9\n}'
+    assert found["a space behind the last text"].replies == (replies[0], text_message("assistant", "done "))
+    assert found["the last number off by one"].replies == (call('{"x": 1, "y": 10}'), replies[1])
+    assert found["the last reply left out"].replies == (replies[0],)
+    assert found["the first reply left out"].replies == (replies[1],)
+    assert found["the last reply of another task"].replies == (replies[0], other[1])
+    assert found["all replies of another task"].replies == tuple(other)
+    assert {play.is_right for kind, play in found.items() if kind != "other spaces in calls"} == {None}
+
+
+def test_a_reply_without_calls_numbers_or_words_has_few_perturbations() -> None:
+    assert [play.kind for play in list_near_plays([text_message("assistant", "")], [])] == []
+    assert [play.kind for play in list_near_plays([text_message("assistant", "3")], [])] == [
+        "a space behind the last text",
+        "the last number off by one",
+    ]
+    assert list(list_near_plays([], [text_message("assistant", "3")])) == []
+    assert [play.kind for play in list_near_plays([call("{not json")], [])] == []

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnwise.cards.power import compute_half_width, compute_power, compute_visible_difference
+from turnwise.cards.sizes import compute_half_width, compute_power_of, compute_visible_difference
 
 
 def test_half_of_the_interval() -> None:
@@ -17,12 +17,11 @@ def test_half_of_the_interval() -> None:
 
 def test_power_of_a_known_case() -> None:
     # Shares 0.5 and 0.6 of 400: error sqrt((0.25 + 0.24) / 400) = 0.035, shift 2.857, power P(Z > -0.897) = 0.815
-    assert compute_power(400, 0.1) == pytest.approx(0.815, abs=1e-3)
+    assert compute_power_of(400, 0.1) == pytest.approx(0.815, abs=1e-3)
     # No difference is found in 5% of the cases; nothing is known of no task.
-    assert compute_power(400, 0.0) == pytest.approx(0.05)
-    assert compute_power(0, 0.1) == 0.0
-    assert compute_power(5, 0.5, base=0.5) > compute_power(5, 0.1)
-    assert compute_power(3, 1.0, base=0.0) == 1.0  # two shares without spread
+    assert compute_power_of(400, 0.0) == pytest.approx(0.05, abs=1e-6)
+    assert compute_power_of(0, 0.1) == 0.0
+    assert compute_power_of(5, 0.5) > compute_power_of(5, 0.1)
 
 
 def test_the_smallest_visible_difference() -> None:
@@ -32,5 +31,5 @@ def test_the_smallest_visible_difference() -> None:
 
 @given(st.integers(2, 5000), st.floats(0.01, 0.3))
 def test_more_tasks_see_more(count: int, difference: float) -> None:
-    assert compute_power(count * 2, difference) >= compute_power(count, difference)
+    assert compute_power_of(count * 2, difference) >= compute_power_of(count, difference)
     assert compute_half_width(count * 2) < compute_half_width(count)
