@@ -23,7 +23,7 @@ def attempt(kind: str, said: Sequence[str]) -> tuple[Fault, Divergence]:
     """What is said of an attempt at the first held-out theorem of a kind, and where the oracle says that it diverges;
     "*" is what the oracle does."""
     sys.path.insert(0, str(Path(__file__).parents[4] / "benchmarks"))  # a benchmark imports its neighbours
-    script = importlib.import_module("planted.script")
+    script = importlib.import_module("planted_faults.script")
     family = Proofs(kinds={kind: 1.0})
     task: Task = family.task("heldout", 0)
     oracle = family.policy("oracle")
