@@ -46,10 +46,6 @@ SHORT = (
 )
 STARTS = {
     "search": (SEARCH, ("train.steps=0", "evaluate.tasks=0"), "step_000000"),
-        SEARCH,
-        ("sft.steps=45", "train.steps=0", "evaluate.tasks=0", "environment.tool_timeout_s=600"),
-        "step_000000",
-    ),
     "search_done": (SEARCH, ("evaluate.tasks=0", "train.num_threads=1"), "step_000050"),
     "house": (HOUSE, ("train.steps=0", "evaluate.tasks=0"), "step_000000"),
     "push": (PUSH, ("train.steps=0", "evaluate.tasks=0"), "step_000000"),
@@ -272,7 +268,7 @@ def look_all(row: Planted, seeds: Sequence[int], output: Path) -> list[Seen]:
     return [
         look(row, seed, next(path for path in place.iterdir() if path.is_dir()))
         for seed, place in places
-        if (place / "done.json").exists()
+        if (place / "done.json").exists() and any(path.is_dir() for path in place.iterdir())
     ]
 
 
