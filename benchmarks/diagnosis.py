@@ -1,7 +1,7 @@
 """Plant faults in recipes that learn and ask `turnwise diagnose` what is wrong; writes the tables of docs/diagnosis.md.
 
     python benchmarks/diagnosis.py starts                     # the checkpoints from which every run begins
-    python benchmarks/diagnosis.py run [--only WORD] [--seeds 0 1 2] [--limit-s 1800]
+    python benchmarks/diagnosis.py run [--only NAME ...] [--seeds 0 1 2] [--limit-s 1800]
     python benchmarks/diagnosis.py table [--seeds 1 2] [--also RUN ...]
 
 Every fault is one row of `FAULTS`: a recipe that learns (`BASES`), what is changed in it, and the name of the right
@@ -46,11 +46,6 @@ SHORT = (
 )
 STARTS = {
     "search": (SEARCH, ("train.steps=0", "evaluate.tasks=0"), "step_000000"),
-    "search_raw": (
-        SEARCH,
-        ("sft.steps=45", "train.steps=0", "evaluate.tasks=0", "environment.tool_timeout_s=600"),
-        "step_000000",
-    ),
     "search_done": (SEARCH, ("evaluate.tasks=0", "train.num_threads=1"), "step_000050"),
     "house": (HOUSE, ("train.steps=0", "evaluate.tasks=0"), "step_000000"),
     "push": (PUSH, ("train.steps=0", "evaluate.tasks=0"), "step_000000"),
@@ -104,7 +99,7 @@ FAULTS = (
     _fault("coin", "reward_noise", _pay("pay_by_coin")),
     _fault("mostly_coin", "reward_noise", _pay("pay_mostly_by_coin")),
     _fault("random_weights", "format", start=""),
-    _fault("short_warm_up", "format", start="search_raw"),
+    _fault("random_weights_house", "format", base="house", start=""),
     _fault("entropy_penalty", "entropy_collapse", "loss.entropy_coefficient=-0.3"),
     _fault("entropy_penalty_house", "entropy_collapse", "loss.entropy_coefficient=-0.3", base="house"),
     _fault("short_pays", "length_drift", "credit.shaping.length_weight=8"),
@@ -159,7 +154,7 @@ def main() -> None:
     parser.add_argument("command", choices=("starts", "run", "table"))
     parser.add_argument("--output", type=Path, default=Path("runs/diagnosis"))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--only", default="", help="Names that contain this word.")
+    parser.add_argument("--only", nargs="+", default=[], help="Names of rows; default: all.")
     parser.add_argument("--limit-s", type=float, default=1e9, help="Begin no run after so many seconds.")
     parser.add_argument("--also", type=Path, nargs="*", default=[], help="Further healthy runs for the table.")
     arguments = parser.parse_args()
@@ -185,13 +180,13 @@ def make_starts(output: Path) -> None:
         print(target, flush=True)
 
 
-def run_all(output: Path, seeds: Sequence[int], only: str, limit_s: float) -> None:
+def run_all(output: Path, seeds: Sequence[int], only: Sequence[str], limit_s: float) -> None:
     """Run what has not been run, all rows of one seed before the next."""
     began = time.monotonic()
     for seed in seeds:
         for row in (*FAULTS, *HEALTHY):
             place = output / "runs" / f"{row.name}-{seed}"
-            if only not in row.name or time.monotonic() - began > limit_s:
+            if (only and row.name not in only) or time.monotonic() - began > limit_s:
                 continue
             try:
                 place.mkdir(parents=True)
@@ -235,10 +230,10 @@ class Seen:
         return self.causes[:1] == (self.row.right,)
 
 
-def print_tables(output: Path, seeds: Sequence[int], only: str, also: Sequence[Path]) -> None:
+def print_tables(output: Path, seeds: Sequence[int], only: Sequence[str], also: Sequence[Path]) -> None:
     """Print what was found per fault, and what healthy runs were accused of."""
-    faults = [each for row in FAULTS if only in row.name for each in look_all(row, seeds, output)]
-    healthy = [each for row in HEALTHY if only in row.name for each in look_all(row, seeds, output)]
+    faults = [each for row in FAULTS if not only or row.name in only for each in look_all(row, seeds, output)]
+    healthy = [each for row in HEALTHY if not only or row.name in only for each in look_all(row, seeds, output)]
     healthy += [look(Planted(name=path.name, right="", base=""), 0, path) for path in also]
     print("| fault | recipe and changes | right name | first in | what else came first |\n|---|---|---|---|---|")
     for row in FAULTS:
@@ -273,7 +268,7 @@ def look_all(row: Planted, seeds: Sequence[int], output: Path) -> list[Seen]:
     return [
         look(row, seed, next(path for path in place.iterdir() if path.is_dir()))
         for seed, place in places
-        if (place / "done.json").exists()
+        if (place / "done.json").exists() and any(path.is_dir() for path in place.iterdir())
     ]
 
 

@@ -44,12 +44,19 @@ def find_collapse(record: Record) -> Finding | None:
     entropy, truth = record.change("train/entropy"), record.truth
     if entropy is None or entropy.before <= 0 or record.learned:
         return None
-    if entropy.after > limit.ENTROPY_LEFT * entropy.before:
+    copies = record.change("rollout/identical_groups")
+    more = copies is not None and copies.rise >= limit.MORE_COPIES
+    if entropy.after > (limit.ENTROPY_FALLEN if more else limit.ENTROPY_LEFT) * entropy.before:
         return None
     return Finding(
         cause="entropy_collapse",
         problem="the entropy has collapsed: the policy repeats itself before it has found what succeeds",
-        evidence=(f"{entropy}, in nats per token", *([] if truth is None else [str(truth)])),
+        evidence=(
+            f"{entropy}, in nats per token",
+            *([str(copies)] if more else []),
+            f"loss.entropy_coefficient={record.option('loss.entropy_coefficient', 0.0):g}",
+            *([] if truth is None else [str(truth)]),
+        ),
         first="take loss.method=clip_higher or an entropy bonus (loss.entropy_target), a lower train.lr, and an "
         "earlier checkpoint",
         tier=STEPS,

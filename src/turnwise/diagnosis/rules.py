@@ -25,6 +25,7 @@ RULES: tuple[Rule, ...] = (
     signals.find_constant_reward,
     signals.find_too_easy,
     signals.find_too_hard,
+    signals.find_small_groups,
     rewards.find_hacking,
     rewards.find_reward_without_truth,
     heldout.find_overfitting,

@@ -71,6 +71,26 @@ def find_too_hard(record: Record) -> Finding | None:
     )
 
 
+def find_small_groups(record: Record) -> Finding | None:
+    """Success is neither rare nor sure, and yet most groups agree."""
+    silent, success = record.change(EQUAL), record.change("rollout/success")
+    if silent is None or success is None or record.learned or min(silent.before, silent.after) >= 0.99:
+        return None
+    middle = all(limit.NONE_SOLVED < share < limit.ALL_SOLVED for share in (success.before, success.after))
+    if min(silent.before, silent.after) < limit.AGREED or not middle:
+        return None
+    size = record.option("rollout.group_size")
+    return Finding(
+        cause="small_groups",
+        problem="most groups agree on their reward although some tasks are solved and others not: groups are too small, "
+        "or their members too alike",
+        evidence=(str(silent), str(success), f"rollout.group_size={size}"),
+        first="raise rollout.group_size, or draw again where members agree (rollout.dynamic_sampling.metric=reward)",
+        tier=NO_SIGNAL,
+        strength=silent.after / limit.AGREED / 2,
+    )
+
+
 def find_duplicates(record: Record) -> Finding | None:
     """The members of a group are copies of each other, also where they fail."""
     identical, success = record.mean("rollout/identical_groups"), record.mean("rollout/success")

@@ -38,6 +38,7 @@ FAULTS: list[tuple[str, dict[str, Any]]] = [
     ("too_easy", {**SILENT, "rollout__success": 0.99}),
     ("too_hard", {**SILENT, "rollout__success": 0.0}),
     ("constant_reward", SILENT),
+    ("small_groups", {"credit__no_signal_groups": 0.72, "rollout__success": 0.18}),
     ("format", {"rollout__parse_errors": 1.8, "train__entropy": 3.0, "rollout__success": 0.0}),
     ("truncation", {"rollout__truncated": 0.6}),
     ("entropy_collapse", {"train__entropy": (0.5, 0.0)}),
