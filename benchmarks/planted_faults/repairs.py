@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from random import Random
+from typing import Any
 
 from planted_faults.script import Planted, write_nonsense
 from turnwise.core.types import Message
@@ -38,7 +39,7 @@ class RepairFaults:
         beside = random.choice([each for each in range(len(lines)) if each != line])
         near = [f"view {name} {LABELS[beside]}", f"set {' '.join(lines[beside].code)}"]
         there, test_name = f"view {name} {LABELS[line]}", f"t{list(task.payload['examples']).index(name) + 1}"
-        given = {"family": self.family, "task": task, "index": index}
+        given: dict[str, Any] = {"family": self.family, "task": task, "index": index}
         listing = ["ls"] if random.random() < 0.5 else []
 
         def script(*commands: str) -> list[Message]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
+from typing import Any
 
 from turnwise.badcases.planned import leave_out_malformed
 from turnwise.core.errors import EnvironmentFault
@@ -73,7 +74,7 @@ async def play(planted: Planted, *, seed: int = 0) -> Trajectory:
     """Play the attempt in its environment, score it, and return it as stored attempts are: Invalid, with the replies so
     far, if the environment failed."""
     recorder = _Recorder(policy=planted)
-    about = {"draw": planted.index, "task_id": planted.task.id}
+    about: dict[str, Any] = {"draw": planted.index, "task_id": planted.task.id}
     try:
         played = await play_episode(planted.family, planted.task, recorder, seed=seed, max_turns=planted.max_turns)
     except EnvironmentFault as cause:

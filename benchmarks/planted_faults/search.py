@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from random import Random
+from typing import Any
 
 from planted_faults.script import Planted, follow, write_nonsense
 from turnwise.core.protocols import EnvironmentFamily
@@ -65,7 +66,7 @@ class SearchFaults:
         assert isinstance(query, Project)
         names = sorted(build_world(task.payload["world"], "heldout", 40, 32).entities)
         wrong = next(name for name in random.sample(names, 8) if name not in task.payload["answers"])
-        given = {"family": self.family, "task": task, "index": index}
+        given: dict[str, Any] = {"family": self.family, "task": task, "index": index}
         lie = answer_message(wrong)
         if task.payload["kind"] == "no_search":
             yield Planted(name="read and not used", turn=0, replies=[lie], **given)
@@ -98,7 +99,7 @@ class SearchFaults:
             yield Planted(name="repeated itself", turn=1, replies=[oracle, *ends], **given)
 
     def _misdirect(
-        self, name: str, before: int, random: Random, given: dict[str, object], lie: Message, names: Sequence[str]
+        self, name: str, before: int, random: Random, given: dict[str, Any], lie: Message, names: Sequence[str]
     ) -> Planted:
         """A search for another relation or another entity in place of the needed one, after `before` right ones; then
         what it found is the answer if that is wrong, else a lie."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from random import Random
+from typing import Any
 
 from planted_faults.script import Planted, Reply, follow, write_nonsense
 from turnwise.core.types import Message, Task, ToolCall
@@ -69,7 +70,7 @@ class ShopFaults:
         goal, products = visit.purchase, visit.state.site.products
         assert goal is not None
         wanted = products[goal.product]
-        given = {"family": self.family, "task": task, "index": index}
+        given: dict[str, Any] = {"family": self.family, "task": task, "index": index}
         search = call("search", query=wanted.category)
         options = [call("click", name=value) for _, value in goal.options]
         open_right, buy = call("click", name=wanted.title), call("click", name="buy")
@@ -123,7 +124,7 @@ class ShopFaults:
         family = self._full[kind]
         task = family.task("heldout", index)
         visit = make_visit(task.payload, "full")
-        given = {"family": family, "task": task, "index": index, "max_turns": 12}
+        given: dict[str, Any] = {"family": family, "task": task, "index": index, "max_turns": 12}
         oracle, stop = follow(family.policy("oracle"), task), call("stop", answer="nobody")
         if visit.purchase is not None:
             goal, products = visit.purchase, visit.state.site.products

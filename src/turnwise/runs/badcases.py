@@ -107,7 +107,7 @@ def _choose(folder: RunFolder, config: RunConfig, evaluation: str | None, step: 
                 "--tasks 200`, then name it: --step N"
             )
         raise DataError(f"{run} has no evaluation yet; make one with `turnwise evaluate {run}`, then name it: --step N")
-    return [summaries[0], summaries[-1]] if len(summaries) > 1 else summaries
+    return [summaries[0], *summaries[1:][-1:]]
 
 
 def _read_summary(run: Path, name: str) -> Mapping[str, Any]:

@@ -1,6 +1,7 @@
 """What every attempt can be called, whatever its family, and how attempts without a name are put together."""
 
 import random
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,7 +27,7 @@ FAMILY = Countdown()
 TASK = FAMILY.task("heldout", 0)
 
 
-def record(name: str, arguments: str = "{}", answer: str = "ok", **fields: str) -> ToolRecord:
+def record(name: str, arguments: str = "{}", answer: str = "ok", **fields: Any) -> ToolRecord:
     call = ToolCall(id="c", name=name, arguments=arguments)
     return ToolRecord(call=call, observation=answer, seconds=0.0, **{"error": None, **fields})
 
