@@ -22,7 +22,7 @@ from turnwise.cards.grading import (
 from turnwise.cards.measured import Continuity, KindCount, Measured, PolicyResult, Rate, TaskCounts, Timing
 from turnwise.cards.overlap import Asked, Overlap, compare_tasks
 from turnwise.cards.playing import Mixed, Outcome, Player, take_number
-from turnwise.core.errors import TurnwiseError
+from turnwise.core.errors import DataError, TurnwiseError
 from turnwise.core.messages import to_plain_text
 from turnwise.core.protocols import EnvironmentFamily, GoldAnswers, ScriptedPolicy, Split
 from turnwise.core.types import Task
@@ -37,6 +37,8 @@ twice."""
 COMPARED = ((0.005, 1000), (0.05, 200), (float("inf"), 40))
 """Seconds of building a task up to which that many training tasks of the warm-up, and as many of RL, are compared with
 held-out tasks."""
+BUILD_S = 120.0
+"""Seconds after which no further held-out task is built, and the card says so instead of measuring for an hour."""
 NUM_PROBED = 4
 """Tasks whose rewards are in the probe."""
 NUM_GROUPS = 8
@@ -88,11 +90,17 @@ def probe(build: Callable[[], EnvironmentFamily], facts: Facts) -> str:
 
 def take_heldout(family: EnvironmentFamily, asked: int) -> HeldOutTasks:
     """Build the first `asked` held-out tasks as an evaluation does: fewer if the split ends, copies and tasks that
-    cannot be built counted."""
+    cannot be built counted. Raises DataError if it takes longer than `BUILD_S`."""
     found: dict[str, Task] = {}
     copies = left_out = index = 0
     examples: list[str] = []
+    latest = time.monotonic() + BUILD_S
     for index in range(asked):
+        if time.monotonic() > latest:
+            raise DataError(
+                f"only {index} of {asked} held-out tasks were built in {BUILD_S:g} s; measure again on a machine that "
+                "is less busy, or with a smaller evaluate.tasks"
+            )
         try:
             task = try_task(family, "heldout", index)
         except IndexError:

@@ -264,3 +264,11 @@ def test_copies_and_tasks_that_fail_are_counted() -> None:
     assert (found.counts.distinct, found.counts.copies, found.counts.left_out) == (1, 1, 1)
     assert "no such row" in found.counts.example
     assert isinstance(found.tasks[0].prompt[0], Message)
+
+
+def test_tasks_that_take_too_long_to_build_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("turnwise.cards.measure.BUILD_S", -1.0)
+    line = make(lambda: ClassFamily(Sound)).verdict.line
+    assert line.startswith(
+        "cannot say: nothing could be measured here, only 0 of 120 held-out tasks were built in -1 s;"
+    )
