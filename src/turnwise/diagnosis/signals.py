@@ -82,8 +82,8 @@ def find_small_groups(record: Record) -> Finding | None:
     size = record.option("rollout.group_size")
     return Finding(
         cause="small_groups",
-        problem="most groups agree on their reward although some tasks are solved and others not: groups are too small, "
-        "or their members too alike",
+        problem="most groups agree on their reward although some tasks are solved and others not: groups are too "
+        "small, or their members too alike",
         evidence=(str(silent), str(success), f"rollout.group_size={size}"),
         first="raise rollout.group_size, or draw again where members agree (rollout.dynamic_sampling.metric=reward)",
         tier=NO_SIGNAL,
