@@ -3,7 +3,7 @@
     OMP_NUM_THREADS=1 python benchmarks/evaluation_fleet.py [PAIRS]
 
 Each pair trains the same small recipe twice, first with evaluate.num_workers=0, then with 1 (in the next pair the other
-way round), and checks that training and evaluations gave the same numbers. About 25 processor seconds per pair.
+way round), and checks that training and evaluations gave the same numbers. About 30 processor seconds per pair.
 """
 
 from __future__ import annotations
