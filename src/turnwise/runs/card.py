@@ -41,12 +41,9 @@ def load_subject(recipes: Sequence[Path], overrides: Sequence[str] = ()) -> tupl
 
 
 def read_below(recipe: Path) -> list[Path]:
-    """Return the recipes of a recipe's `card.over`. Raises ConfigError if it is no list of names."""
+    """Return the recipes of a recipe's `card.over`. Raises ConfigError for a wrong section `[card]`."""
     card = _read_tables(recipe).get("card", {})
-    over = card.get("over", []) if isinstance(card, dict) else []
-    if not isinstance(over, list) or not all(isinstance(name, str) for name in over):
-        raise ConfigError(f"{recipe}: card.over is {over!r}; it must be a list of recipes, such as ['search_r1/tiny']")
-    return [Path(name) for name in over]
+    return list(map(Path, load_config([{"card": card}]).card.over))
 
 
 def _read_tables(recipe: Path) -> dict[str, Any]:

@@ -93,7 +93,7 @@ def test_a_part_is_measured_over_the_recipes_that_it_names(tmp_path: Path) -> No
     assert (facts.heldout_tasks, facts.environment.keys()) == (7, {"search_qa": 0}.keys())
     assert facts.ability == find_ability("search_r1/tiny")
     part.write_text("[card]\nover = 3\n")
-    with pytest.raises(ConfigError, match=r"card.over is 3; it must be a list of recipes"):
+    with pytest.raises(ConfigError, match=r"card.over is 3; it must be a list"):
         load_subject([part])
 
 
