@@ -72,7 +72,7 @@ def test_every_evaluation_plays_every_set_and_one_of_them_chooses(finished: Path
     assert json.loads((finished / "selection.json").read_text())["step"] == 3
     assert find_checkpoint_of(finished, "best").name == "step_000003"
     [text] = read_events(finished, "selection")
-    assert text.startswith("step 3 is the best of 4 evaluations, 0.0% [0.0, 43.4] of 5 on the tasks that chose it")
+    assert text.startswith("step 3 is the best of 4 evaluations, 0.0% [0.0, 45.1] of 5 on the tasks that chose it")
     page = (finished / "report.html").read_text()
     assert 'id="selection"' in page
     assert 'id="sets"' in page

@@ -301,8 +301,8 @@ METRICS: dict[str, Definition] = {
         "mean",
         "share",
         "Share of those weights that an update changed in the model's own format (model.dtype), from which engines "
-        "sample; less than `train/changed_share` where rounding undoes updates of the masters. Ranks, whose rows are "
-        "float32, measure those.",
+        "sample; less than `train/changed_share` where rounding undoes updates of the masters. Absent where there "
+        "are no masters: in float32 and in ranks.",
     ),
     "train/relative_update": Definition(
         "mean",

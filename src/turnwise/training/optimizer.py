@@ -21,7 +21,7 @@ DecayFunction = Callable[[int, int], float]
 Decay = Literal["none", "linear", "cosine"] | DecayFunction
 BuildOptimizer = Callable[[list[dict[str, Any]], float], torch.optim.Optimizer]
 """Builds an optimizer from groups of parameters, each with its `weight_decay`, and a learning rate."""
-CHANGED, SERVED, DRIVEN, STEP, SIZE = "changed", "served", "driven", "step", "size"
+CHANGED, SERVED, SHORT, DRIVEN, STEP, SIZE = "changed", "served", "short", "driven", "step", "size"
 """Names of the sums over all ranks from which `train/changed_share`, `train/served_share` and `train/relative_update`
 are computed."""
 
@@ -140,6 +140,7 @@ class Update:
         return {
             CHANGED: changes.changed,
             SERVED: changes.served,
+            SHORT: changes.short,
             DRIVEN: changes.driven,
             STEP: changes.step,
             SIZE: changes.size,
@@ -156,7 +157,8 @@ def describe_update(update: Update, totals: Mapping[str, float]) -> dict[str, Me
         metrics["train/grad_norm"] = Mean(update.norm)
     if totals[DRIVEN]:
         metrics["train/changed_share"] = Mean(totals[CHANGED], totals[DRIVEN])
-        metrics["train/served_share"] = Mean(totals[SERVED], totals[DRIVEN])
+    if totals[SHORT]:
+        metrics["train/served_share"] = Mean(totals[SERVED], totals[SHORT])
     if totals[SIZE] and update.norm is not None:
         metrics["train/relative_update"] = Mean(math.sqrt(totals[STEP] / totals[SIZE]))
     return metrics

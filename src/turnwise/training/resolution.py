@@ -49,15 +49,16 @@ class ChangeSample:
         for stepped, before, rounded, is_driven in self._taken:
             after = _pick(stepped.detach())
             changed = ((after != before) & is_driven).sum()
-            served = changed
+            driven = is_driven.sum()
+            served, short = torch.zeros_like(driven), torch.zeros_like(driven)
             if rounded is not None:
-                served = ((_pick(rounded[0].detach()) != rounded[1]) & is_driven).sum()
+                served, short = ((_pick(rounded[0].detach()) != rounded[1]) & is_driven).sum(), driven
             step, size = (after - before).double().square().sum(), before.double().square().sum()
-            counts.append(torch.stack([changed, served, is_driven.sum(), step, size]))
+            counts.append(torch.stack([changed, served, short, driven, step, size]))
         if not counts:
             return Changes()
-        changed, served, driven, step, size = torch.stack(counts).sum(0).tolist()
-        return Changes(changed=changed, served=served, driven=driven, step=step, size=size)
+        changed, served, short, driven, step, size = torch.stack(counts).sum(0).tolist()
+        return Changes(changed=changed, served=served, short=short, driven=driven, step=step, size=size)
 
 
 def _pick(tensor: torch.Tensor) -> torch.Tensor:
@@ -73,7 +74,10 @@ class Changes:
     changed: float = 0.0
     """How many changed in the format in which the optimizer steps."""
     served: float = 0.0
-    """How many changed in the format of the model, from which engines sample: rounding may undo a change."""
+    """How many of those that are held in a short format beside their masters changed in that format, from which engines
+    sample: rounding may undo a change."""
+    short: float = 0.0
+    """How many are held in a short format; 0 in ranks, whose rows are float32."""
     driven: float = 0.0
     step: float = 0.0
     """Sum of the squares of the changes."""

@@ -54,7 +54,7 @@ def test_a_run_is_diagnosed_for_people_and_for_programs_and_nothing_is_written(r
 
 def test_weights_that_moved_are_measured(run: Path) -> None:
     first = next(row for row in read_rows(run) if row["phase"] == "train")
-    assert first["train/changed_share"] == first["train/served_share"], "float32 weights have no masters"
+    assert "train/served_share" not in first, "float32 weights have no masters"
     assert 0 < float(str(first["train/relative_update"])) < 1
 
 

@@ -9,6 +9,7 @@ import pytest
 from pipeline_world import World, WorldEnvironment, WorldFamily, WorldRun, make_config
 
 from turnwise.core.batch import StepReport, TrainingBatch
+from turnwise.core.metrics import Metric
 from turnwise.core.protocols import StepResult
 from turnwise.core.types import Message, Task
 from turnwise.pipeline import stalls
@@ -71,10 +72,10 @@ class SlowStepRun(WorldRun):
 class SlowEvaluationRun(WorldRun):
     """Evaluations after a step take 0.8 s."""
 
-    async def _evaluate_if_due(self, step: int) -> None:
-        if step:
-            await asyncio.sleep(0.8)
-            (self.folder.path / f"evaluated_{step}").touch()
+    async def _after_step(self, step: int) -> dict[str, Metric]:
+        await asyncio.sleep(0.8)
+        (self.folder.path / f"evaluated_{step}").touch()
+        return await super()._after_step(step)
 
 
 @pytest.mark.parametrize(

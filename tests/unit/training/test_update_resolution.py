@@ -42,8 +42,8 @@ def test_the_rates_of_pretrained_models_move_nearly_every_weight(dtype: str) -> 
         metrics = train(trainer, case, step).metrics
         assert metrics["train/changed_share"].value > 0.9, step
         # A step of 1e-6 is some thousandths of what bfloat16 resolves at these weights.
-        served = metrics["train/served_share"].value
-        assert served < 0.1 if dtype == "bfloat16" else served == metrics["train/changed_share"].value
+        served = metrics.get("train/served_share")
+        assert served is None if dtype == "float32" else served is not None and served.value < 0.1
 
 
 def test_the_length_of_an_update_is_told_beside_that_of_the_weights() -> None:
@@ -54,7 +54,7 @@ def test_the_length_of_an_update_is_told_beside_that_of_the_weights() -> None:
     update = apply_gradients(model, torch.optim.SGD([weights], lr=0.5), lr=0.5, max_grad_norm=10.0)
     metrics = describe_update(update, update.totals)
     assert metrics["train/relative_update"].value == 0.1
-    assert metrics["train/changed_share"].value == metrics["train/served_share"].value == 1.0
+    assert metrics["train/changed_share"].value == 1.0
 
 
 def silence(samples: list[Sample], advantage: float = 0.0) -> list[Sample]:
