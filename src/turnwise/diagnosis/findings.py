@@ -7,7 +7,7 @@ from typing import Any
 
 BROKEN, NO_SIGNAL, STEPS, OUTCOME = 1, 2, 3, 4
 """Tiers of evidence, the strongest first: records prove that something is broken; the rewards give credit nothing to
-compare, or the wrong thing; the steps are not what they should be; only the outcome says so."""
+compare, or the wrong thing; the steps are not what they should be; success alone shows it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
