@@ -21,8 +21,8 @@ Floats = NDArray[np.float64]
 Number = TypeVar("Number", float, Floats)
 
 
-def compute_wilson_interval(successes: float, count: float, z: float = Z_95) -> tuple[float, float]:
-    """Compute the Wilson score interval of a share (Wilson 1927), 95% by default; it stays in [0, 1] and is meaningful
+def compute_wilson_interval(successes: float, count: float) -> tuple[float, float]:
+    """Compute the 95% Wilson score interval of a share (Wilson 1927); it stays in [0, 1] and is meaningful
     at 0 and at `count`.
 
     With `count` 0 it is (0.0, 1.0): nothing is known. Raises ValueError if successes are not between 0 and `count`.
@@ -30,7 +30,7 @@ def compute_wilson_interval(successes: float, count: float, z: float = Z_95) -> 
     _check_share(successes, count)
     if count == 0:
         return 0.0, 1.0
-    low, high = _wilson(successes / count, count, z)
+    low, high = _wilson(successes / count, count)
     return max(0.0, low), min(1.0, high)
 
 
@@ -95,7 +95,7 @@ def compute_clustered_intervals(sums: Floats, sizes: Floats) -> tuple[Floats, Fl
     with np.errstate(divide="ignore", invalid="ignore"):
         independent = np.where(variance > 0, np.clip(mean * (1 - mean) / variance, 1.0, count), count)
     student = special.stdtrit(estimate_freedom(residuals, num_clusters), 1 - TAIL)
-    low, high = _wilson(mean, independent * (Z_95 / student) ** 2, Z_95)
+    low, high = _wilson(mean, independent * (Z_95 / student) ** 2)
     none, every = mean <= 0, mean >= 1
     ends = compute_share_interval(0, num_clusters)
     low = np.where(every, 1 - ends[1], np.where(none, 0.0, low))
@@ -119,9 +119,9 @@ def _check_share(successes: float, count: float) -> None:
         raise ValueError(f"{successes} successes out of {count} are not a valid share")
 
 
-def _wilson(share: Number, count: Number, z: float) -> tuple[Number, Number]:
-    centre = (share + z * z / (2 * count)) / (1 + z * z / count)
-    half = z / (1 + z * z / count) * (share * (1 - share) / count + z * z / (4 * count * count)) ** 0.5
+def _wilson(share: Number, count: Number) -> tuple[Number, Number]:
+    centre = (share + Z_95**2 / (2 * count)) / (1 + Z_95**2 / count)
+    half = Z_95 / (1 + Z_95**2 / count) * (share * (1 - share) / count + Z_95**2 / (4 * count * count)) ** 0.5
     return centre - half, centre + half
 
 

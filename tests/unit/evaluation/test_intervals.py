@@ -20,7 +20,7 @@ from turnwise.evaluation.spread import estimate_freedom
 def test_wilson_by_hand() -> None:
     # 8 of 10, z = 1.96: centre (0.8 + 0.19208)/(1.38416) = 0.716736..., half 1.96/1.38416*sqrt(0.016 + 0.009604) =
     # 0.226577...
-    low, high = compute_wilson_interval(8, 10, z=1.96)
+    low, high = compute_wilson_interval(8, 10)
     assert low == pytest.approx(0.490159, abs=1e-5)
     assert high == pytest.approx(0.943312, abs=1e-5)
     # statsmodels 0.15 proportion_confint(3, 40, method="wilson")
