@@ -4,9 +4,10 @@
     PYTHONPATH=benchmarks python benchmarks/curricula.py table RUN [RUN ...]
     PYTHONPATH=benchmarks python benchmarks/curricula.py train --smoke
 
-`train` leaves finished runs alone. The budget of tokens of a world is what the run of it that sampled least has
-sampled; every run counts with its last held-out evaluation within the budget. A sampler is compared with `order` on the
-same seeds: the mean difference, with its 95% interval by Student's t.
+`train` leaves finished runs alone. All samplers of a world and seed begin from one warm-up's checkpoint. The budget of
+tokens of a world is what the run of it that sampled least has sampled; every run counts with its last held-out
+evaluation within the budget. A sampler is compared with `order` on the same seeds: the mean difference, with its 95%
+interval by Student's t.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import argparse
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from arms import Arm, train_arm
@@ -24,28 +25,35 @@ from turnwise.reporting.summaries import is_control, load_summaries
 from turnwise.store.run_folder import RunFolder
 
 SAMPLERS = ("order", "uniform", "difficulty", "value", "progress", "plr")
-COMMON = ("curriculum.metric=success", "evaluate.every=4", "evaluate.controls={}", "rollout.tasks_per_step=24")
+COMMON = (
+    *("curriculum.metric=success", "sft.steps=0", "train.steps=32", "rollout.tasks_per_step=24"),
+    *("evaluate.every=4", "evaluate.tasks=300", "evaluate.controls={}"),
+)
 WORLDS = {
     "gap": ("recipes/search_r1/tiny.toml", "environment.name=curricula_worlds:Gap"),
     "overlap": ("recipes/retool/tiny.toml", "environment.name=curricula_worlds:Overlap"),
 }
+SMOKE_WARM = ("sft.steps=2", "sft.num_demonstrations=64", "tokenizer.num_texts=300")
 SMOKE = (
-    *("sft.steps=2", "sft.num_demonstrations=64", "train.steps=2", "rollout.tasks_per_step=4", "rollout.group_size=4"),
-    *("evaluate.tasks=30", "evaluate.every=1", "tokenizer.num_texts=300"),
+    *("train.steps=2", "rollout.tasks_per_step=4", "rollout.group_size=4"),
+    *("evaluate.tasks=30", "evaluate.every=1"),
 )
 """Overrides with which a run shows that it runs, and nothing else."""
 STUDENT = {1: 12.71, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262}
 """97.5% quantile of Student's t by degrees of freedom."""
 
 
-def list_arms() -> list[Arm]:
-    """One arm for each world and sampler."""
+def list_arms(smoke: bool) -> dict[str, Arm]:
+    """By name: one warm-up for each world, and one arm for each world and sampler, which begins from it."""
     arms = []
     for world, (recipe, *overrides) in WORLDS.items():
+        warm = (*overrides, "train.steps=0", "evaluate.tasks=0", *(SMOKE_WARM if smoke else ()))
+        arms.append(Arm(name=f"{world}_warm", recipes=(recipe,), overrides=warm))
+        start = f"model.path={{{world}_warm}}/checkpoints/step_000000"
         for sampler in SAMPLERS:
-            options = (*overrides, *COMMON, f"curriculum.sampler={sampler}")
+            options = (*overrides, *COMMON, *(SMOKE if smoke else ()), start, f"curriculum.sampler={sampler}")
             arms.append(Arm(name=f"{world}_{sampler}", recipes=(recipe,), overrides=options))
-    return arms
+    return {arm.name: arm for arm in arms}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,8 +127,7 @@ def mean_of(values: Iterable[float]) -> float:
 
 def main() -> None:
     """The command line."""
-    arms = list_arms()
-    names = [arm.name for arm in arms]
+    names = [f"{world}_{sampler}" for world in WORLDS for sampler in SAMPLERS]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parts = parser.add_subparsers(dest="command", required=True)
     train = parts.add_parser("train")
@@ -134,11 +141,15 @@ def main() -> None:
     if arguments.command == "table":
         runs = arguments.runs
     else:
-        smoke = SMOKE if arguments.smoke else ()
-        chosen = [replace(arm, overrides=(*arm.overrides, *smoke)) for arm in arms if arm.name in arguments.only]
+        arms = list_arms(arguments.smoke)
+        runs = []
         # Seed by seed, so that a command that is stopped leaves pairs.
-        runs = [train_arm(arm, seed, arguments.output, arms) for seed in arguments.seeds for arm in chosen]
-    curves = [read_curve(run) for run in runs]
+        for seed in arguments.seeds:
+            for name in arguments.only:
+                for part in (f"{name.partition('_')[0]}_warm", name):
+                    run = train_arm(arms[part], seed, arguments.output, list(arms.values()))
+                runs.append(run)
+    curves = [read_curve(run) for run in runs if "_warm-seed" not in run.name]
     for world in WORLDS:
         if own := [curve for curve in curves if curve.arm.startswith(f"{world}_")]:
             print_world(world, own)

@@ -44,11 +44,12 @@ SHORT = (
     "environment.tool_timeout_s=600",
     "rollout.trajectory_timeout_s=1200",
 )
+WARM_UP = ("train.steps=0", "evaluate.tasks=0")
 STARTS = {
-    "search": (SEARCH, ("train.steps=0", "evaluate.tasks=0"), "step_000000"),
-    "search_done": (SEARCH, ("evaluate.tasks=0", "train.num_threads=1"), "step_000050"),
-    "house": (HOUSE, ("train.steps=0", "evaluate.tasks=0"), "step_000000"),
-    "push": (PUSH, ("train.steps=0", "evaluate.tasks=0"), "step_000000"),
+    "search": (SEARCH, WARM_UP, "step_000000"),
+    "search_done": (SEARCH, ("evaluate.tasks=0",), "step_000050"),
+    "house": (HOUSE, WARM_UP, "step_000000"),
+    "push": (PUSH, WARM_UP, "step_000000"),
 }
 """Checkpoints by name: the recipe that makes them, its changes, and which of its checkpoints."""
 BASES = {
@@ -175,6 +176,8 @@ def make_starts(output: Path) -> None:
         if target.exists():
             continue
         overrides = [*changes, f"run.output={output / 'warm'}", f"run.name={name}", "run.seed=0"]
+        # Two threads beside other work are many times slower than one.
+        overrides += ["train.num_threads=1", "engine.num_threads=1"]
         run = run_train(load_config([Path(recipe)], overrides), resume=None, display=False)
         shutil.copytree(run / "checkpoints" / checkpoint, target)
         print(target, flush=True)

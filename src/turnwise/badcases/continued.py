@@ -87,7 +87,7 @@ async def find_by_continuations(
     if isinstance(whole.reward, Invalid):
         return Unknown(reason=f"the attempt could not be continued ({whole.reward.reason})")
     paths = split_paths(whole)
-    if [turn.message for turn in paths[0].trajectory.turns] != [turn.message for turn in trajectory.turns]:
+    if _list_contexts(paths[0].trajectory) != _list_contexts(trajectory):
         return Unknown(reason="the environment answers otherwise than stored")
     success: list[list[float]] = [[] for _ in trajectory.turns]
     for path in paths[1:]:
@@ -96,3 +96,8 @@ async def find_by_continuations(
     if not all(success):
         return Unknown(reason="every continuation from one state failed")
     return find_largest_fall("continuations", [sum(values) / len(values) for values in success])
+
+
+def _list_contexts(trajectory: Trajectory) -> list[list[int]]:
+    """Return the tokens that stand before each reply: the prompt, then what the environment answered."""
+    return [turn.context_ids.tolist() for turn in trajectory.turns]
