@@ -71,8 +71,7 @@ class Display:
         self._started = clock()
         self._section = ""
         self._section_total: int | None = None
-        self._section_started = self._started
-        self._section_first: int | None = None
+        self._first: tuple[int, float] | None = None
         self._last_line = -math.inf
         columns = [
             TextColumn("[bold]{task.description}", markup=True),
@@ -114,7 +113,7 @@ class Display:
         """Enter a phase: "cpt" or "sft" of `total` steps, "rollout", "train", or "evaluate" of unknown length."""
         section = name if name in ("cpt", "sft", "evaluate") else "step"
         if section != self._section:
-            self._section, self._section_started, self._section_first = section, self._clock(), None
+            self._section, self._first = section, None
             self._last_line = -math.inf
             self._section_total = total if total is not None or section != "step" else self._total_steps
             self._progress.update(self._task, total=self._section_total, completed=0, numbers="")
@@ -123,13 +122,12 @@ class Display:
     def update(self, step: int, values: Mapping[str, float | None]) -> None:
         """Show that step `step`, counted from 1, has finished with these metrics."""
         now = self._clock()
-        if self._section_first is None:
-            self._section_first = step
         total = self._section_total or self._total_steps
-        # Steps before the first one shown (of a resumed run, or before an evaluation) took no time of this section.
-        seconds_per_step = (now - self._section_started) / max(1, step - self._section_first + 1)
-        left = format_seconds(seconds_per_step * max(0, total - step))
-        words = [f"{self._section or 'step'} {step}/{total}", format_numbers(values), f"left {left}"]
+        # What precedes the first one may take minutes that later steps do not: demonstrations, an evaluation.
+        first, began = self._first = self._first or (step, now)
+        words = [f"{self._section or 'step'} {step}/{total}", format_numbers(values)]
+        if step > first:
+            words.append(f"left {format_seconds((now - began) / (step - first) * max(0, total - step))}")
         text = "  ".join(word for word in words if word)
         if self._live:
             elapsed = format_seconds(now - self._started)

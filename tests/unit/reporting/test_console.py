@@ -30,7 +30,7 @@ def test_without_a_terminal_a_step_is_one_line() -> None:
         show.phase("rollout")
         show.phase("train")
         show.update(12, VALUES)
-    assert stream.getvalue() == "step 12/12  reward 0.53  success 0.51  calls 1.32  tok/s 5,210  left 0s\n"
+    assert stream.getvalue() == "step 12/12  reward 0.53  success 0.51  calls 1.32  tok/s 5,210\n"
 
 
 def test_fast_steps_are_thinned_out_but_the_last_one_shows() -> None:
@@ -45,15 +45,17 @@ def test_fast_steps_are_thinned_out_but_the_last_one_shows() -> None:
     assert len(lines) < 10
 
 
-def test_time_left_counts_only_the_steps_of_this_process() -> None:
-    # Resumed at step 41 of 60; one step took 10 s, so 19 steps are left: 190 s = 3m10s
+def test_time_left_counts_the_steps_after_the_first() -> None:
+    # Resumed at step 41 of 60, after 300 s of demonstrations; step 42 took 10 s, so 18 steps are left: 180 s = 3m00s
     now = 100.0
     stream, console = make_console()
     with Display(total_steps=60, title="demo", console=console, clock=lambda: now) as show:
         show.phase("rollout")
-        now += 10.0
+        now += 300.0
         show.update(41, {})
-    assert stream.getvalue() == "step 41/60  left 3m10s\n"
+        now += 10.0
+        show.update(42, {})
+    assert stream.getvalue() == "step 41/60\nstep 42/60  left 3m00s\n"
 
 
 def test_a_number_that_is_missing_or_not_finite_is_left_out() -> None:

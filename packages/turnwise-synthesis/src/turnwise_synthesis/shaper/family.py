@@ -96,7 +96,8 @@ class Expander(GeneratedFamily[ExpanderArguments]):
 
     def policies(self) -> Mapping[str, ScriptedPolicy]:
         """Return the policies "oracle", "random" and "naive"."""
-        return {"oracle": OracleExpander(), "random": RandomExpander(), "naive": NaiveExpander()}
+        naive = NaiveExpander(self._chosen.naive_wander)
+        return {"oracle": OracleExpander(), "random": RandomExpander(), "naive": naive}
 
     def sample_texts(self, index: int) -> Iterator[str]:
         """Yield the prompt, the naive search with its result, and an expansion."""

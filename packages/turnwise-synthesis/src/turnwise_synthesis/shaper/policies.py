@@ -49,21 +49,34 @@ def read_line(line: str) -> Triple | None:
 def act(task: Task, messages: Sequence[Message], plan: Callable[[Task, Ask], str]) -> Message:
     """Return the reply of a plan, which is run from its start with the answers so far: the first call whose answer is
     missing, or its result as the answer."""
-    calls = [call for message in messages for call in message.tool_calls]
-    answers = {message.tool_call_id: message.text for message in messages if message.role == "tool"}
-    known = {(call.name, json.loads(call.arguments)[ARGUMENTS[call.name]]): answers[call.id] for call in calls}
+    calls, answers = read_calls(messages)
+    answered = dict(zip(calls, answers, strict=True))
 
     def ask(tool: str, argument: str) -> str:
-        if (tool, argument) not in known:
+        if (tool, argument) not in answered:
             raise Unasked(tool, argument)
-        return known[tool, argument]
+        return answered[tool, argument]
 
     try:
         return answer_message(plan(task, ask))
     except Unasked as need:
-        arguments = json.dumps({ARGUMENTS[need.tool]: need.argument}, ensure_ascii=False)
-        call = ToolCall(id=f"call_{len(calls)}", name=need.tool, arguments=arguments)
-        return Message(role="assistant", content=(), tool_calls=(call,))
+        return call_tool(need.tool, need.argument, len(calls))
+
+
+def read_calls(messages: Sequence[Message]) -> tuple[list[tuple[str, str]], list[str]]:
+    """Return the calls so far as tool and argument, and what was answered to each."""
+    calls = [call for message in messages for call in message.tool_calls]
+    answers = {message.tool_call_id: message.text for message in messages if message.role == "tool"}
+    asked = [(call.name, json.loads(call.arguments)[ARGUMENTS[call.name]]) for call in calls]
+    return asked, [answers[call.id] for call in calls]
+
+
+def call_tool(tool: str, argument: str, index: int) -> Message:
+    """Return the reply that calls a tool as the episode's call number `index`."""
+    arguments = json.dumps({ARGUMENTS[tool]: argument}, ensure_ascii=False)
+    return Message(
+        role="assistant", content=(), tool_calls=(ToolCall(id=f"call_{index}", name=tool, arguments=arguments),)
+    )
 
 
 class OracleExpander:
@@ -87,16 +100,8 @@ class OracleExpander:
         return str(text)
 
     def _list_questions(self, entity: str, used: set[str], ask: Ask) -> list[Projection]:
-        """Return the questions of one and of two conditions on an entity that name none of these: whether it is their
-        only answer, `validate` knows."""
-        triples = {*read_results(ask("search", entity)), *self._read_relations(entity, ask)}
-        graph = build_graph(triples)
-        if entity not in graph.about:
-            return []
-        conditions = [
-            each for each in list_conditions(entity, graph) if not {name for name, _ in list_constants(each)} & used
-        ]
-        return [*conditions, *map(Intersection, combinations(conditions, 2))]
+        """Return questions about an entity by all that a search for each relation says."""
+        return list_questions(entity, used, {*read_results(ask("search", entity)), *self._read_relations(entity, ask)})
 
     def _read_relations(self, entity: str, ask: Ask) -> list[Triple]:
         relations = [*RELATIONS, YEAR]
@@ -105,18 +110,37 @@ class OracleExpander:
 
 
 class NaiveExpander:
-    """Searches for the first constant and replaces it by the first fact it reads, without validation."""
+    """The demonstrator: shows what each tool is for, but does not go on until an expansion is good.
+
+    It searches for the first constant and replaces it by a question of one or two conditions that it has read, drawn at
+    random; in one attempt of two it validates this first. With a bad verdict it answers nevertheless, but with
+    probability `wander` validates another replacement or searches for one more relation.
+    """
+
+    MAX_CALLS = 5
+
+    def __init__(self, wander: float) -> None:
+        """`wander` is a probability."""
+        self._wander = wander
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
-        """Return the search, or the expansion."""
-        return act(task, messages, self._plan)
-
-    def _plan(self, task: Task, ask: Ask) -> str:
+        """Return the next call, or the expansion."""
         query = parse(task.payload["question"])
         entity = list_constants(query)[0][0]
-        graph = build_graph(set(read_results(ask("search", entity))))
-        conditions = list_conditions(entity, graph) if entity in graph.about else []
-        return to_text(substitute(query, {entity: conditions[0]}) if conditions else query)
+        calls, answers = read_calls(messages)
+        if not calls:
+            return call_tool("search", entity, 0)
+        triples = {triple for answer in answers for triple in read_results(answer)}
+        questions = list_questions(entity, {entity, task.payload["answer"]}, triples)
+        tried = [argument for tool, argument in calls if tool == "validate"]
+        if tried and (len(calls) >= self.MAX_CALLS or answers[-1].startswith("good") or rng.random() > self._wander):
+            return answer_message(tried[-1])
+        if tried and rng.random() < 0.5:
+            return call_tool("search", write_query(rng.choice([*RELATIONS, YEAR]), entity, inverse=True), len(calls))
+        texts = [to_text(substitute(query, {entity: question})) for question in questions]
+        untried = [text for text in texts if text not in tried] or [tried[-1] if tried else to_text(query)]
+        text = rng.choice(untried)
+        return call_tool("validate", text, len(calls)) if tried or rng.random() < 0.5 else answer_message(text)
 
 
 class RandomExpander:
@@ -128,6 +152,18 @@ class RandomExpander:
         entity = list_constants(query)[0][0]
         replaced = Project(rng.choice(list(RELATIONS)), Constant(entity), inverse=rng.random() < 0.5)
         return answer_message(to_text(substitute(query, {entity: replaced})))
+
+
+def list_questions(entity: str, used: set[str], triples: set[Triple]) -> list[Projection]:
+    """Return the questions of one and of two conditions on an entity that name none of `used`: whether it is their only
+    answer, `validate` knows."""
+    graph = build_graph(triples)
+    if entity not in graph.about:
+        return []
+    conditions = [
+        each for each in list_conditions(entity, graph) if not {name for name, _ in list_constants(each)} & used
+    ]
+    return [*conditions, *map(Intersection, combinations(conditions, 2))]
 
 
 def read_results(text: str) -> list[Triple]:
