@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from statistics import fmean
 
 from turnwise.diagnosis import thresholds as limit
 from turnwise.diagnosis.facts import CreditedTurn
@@ -23,7 +24,7 @@ def find_credit(record: Record) -> Finding | None:
         cosine = compute_cosine(each)
         if cosine is not None and cosine < worst:
             worst, where, count = cosine, name, len(each)
-    if worst >= limit.CREDIT_COSINE:
+    if worst >= limit.CREDIT_COSINE or follows_length(record) is not None:
         return None
     return Finding(
         cause="credit",
@@ -44,6 +45,25 @@ def compute_cosine(turns: Sequence[CreditedTurn]) -> float | None:
     """Return the cosine of advantages and outcomes over turns; 0 if every advantage is 0, None with too few turns."""
     if len(turns) < limit.LEAST_TURNS:
         return None
-    product = math.fsum(turn.advantage * turn.outcome for turn in turns)
-    sizes = math.fsum(turn.advantage**2 for turn in turns) * math.fsum(turn.outcome**2 for turn in turns)
-    return product / math.sqrt(sizes) if sizes else 0.0
+    return _compute_cosine([turn.advantage for turn in turns], [turn.outcome for turn in turns])
+
+
+def follows_length(record: Record) -> float | None:
+    """Return the cosine of advantages and lengths of members, relative to their groups; None unless credit follows
+    length much more than truth."""
+    groups = [group for group in record.groups if group.advantages and any(group.advantages)]
+    credit = [advantage for group in groups for advantage in group.advantages]
+    lengths = [length - fmean(group.lengths) for group in groups for length in group.lengths]
+    truths = [truth - fmean(group.truths) for group in groups for truth in group.truths]
+    if len(credit) < limit.LEAST_TURNS:
+        return None
+    cosine = _compute_cosine(credit, lengths)
+    if abs(cosine) < limit.LENGTH_COSINE or abs(cosine) < abs(_compute_cosine(credit, truths)) + limit.LENGTH_LEAD:
+        return None
+    return cosine
+
+
+def _compute_cosine(left: Sequence[float], right: Sequence[float]) -> float:
+    """Return the cosine of two vectors; 0 if one of them is 0."""
+    sizes = math.fsum(each**2 for each in left) * math.fsum(each**2 for each in right)
+    return math.fsum(a * b for a, b in zip(left, right, strict=True)) / math.sqrt(sizes) if sizes else 0.0

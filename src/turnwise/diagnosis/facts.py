@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from itertools import combinations
 from statistics import fmean
 
+import numpy as np
+
 from turnwise.core.types import FloatArray, Scored, Trajectory, TrajectoryGroup, TrajectoryId, Turn
 
 TRUTH = "success"
@@ -61,6 +63,8 @@ class GroupFacts:
     """Those of them with different rewards."""
     is_identical: bool
     """Whether all members sampled the same tokens."""
+    advantages: tuple[float, ...]
+    """Mean advantage of a member's sampled tokens; empty where the algorithm has none."""
     turns: tuple[CreditedTurn, ...]
     """Turns in states from which members replied differently and fared differently."""
 
@@ -91,6 +95,7 @@ def describe_group(group: TrajectoryGroup, step: int, advantages: Advantages | N
         num_alike=len(alike),
         num_alike_paid_apart=sum(rewards[i] != rewards[j] for i, j in alike),
         is_identical=len(members) > 1 and len(sampled) == 1,
+        advantages=() if advantages is None else tuple(_mean_of_member(t, advantages) for t in members),
         turns=_compare_turns(members, rewards, advantages or {}) if advantages is not None else (),
     )
 
@@ -151,6 +156,12 @@ def _compare_turns(
                     )
                 )
     return tuple(compared)
+
+
+def _mean_of_member(trajectory: Trajectory, advantages: Advantages) -> float:
+    """Return the mean advantage of a member's sampled tokens; 0 where it has no credit."""
+    parts = [values for values in advantages.get(trajectory.id) or () if values is not None and len(values)]
+    return float(np.concatenate(parts).mean()) if parts else 0.0
 
 
 def _mean_advantage(turns: Sequence[FloatArray | None] | None, at: int) -> float:

@@ -126,6 +126,13 @@ class Record:
             return False
         return truth is not None and truth.is_up(thresholds.LEAST_CHANGE, thresholds.DEVIATIONS)
 
+    @property
+    def may_learn(self) -> bool:
+        """Whether it learned, or success in training rose by as much as counts: then nothing got "not better"."""
+        truth, rows = self.truth, self.heldout
+        fell = len(rows) > 1 and rows[-1]["high"] < rows[0]["low"]
+        return self.learned or (not fell and truth is not None and truth.rise >= thresholds.LEAST_CHANGE)
+
     def option(self, path: str, default: Any = None) -> Any:
         """Return an option of the recipe, such as "loss.kl.coefficient"; `default` if the recipe has none."""
         at: Any = self.options

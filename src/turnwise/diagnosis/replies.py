@@ -5,6 +5,7 @@ from __future__ import annotations
 from statistics import fmean
 
 from turnwise.diagnosis import thresholds as limit
+from turnwise.diagnosis.credit import follows_length
 from turnwise.diagnosis.facts import ToolCount
 from turnwise.diagnosis.findings import BROKEN, NO_SIGNAL, STEPS, Finding
 from turnwise.diagnosis.record import Record
@@ -42,7 +43,7 @@ def find_format(record: Record) -> Finding | None:
 def find_collapse(record: Record) -> Finding | None:
     """The entropy is gone before the tasks are solved."""
     entropy, truth = record.change("train/entropy"), record.truth
-    if entropy is None or entropy.before <= 0 or record.learned:
+    if entropy is None or entropy.before <= 0 or record.may_learn:
         return None
     copies = record.change("rollout/identical_groups")
     more = copies is not None and copies.rise >= limit.MORE_COPIES
@@ -67,7 +68,7 @@ def find_collapse(record: Record) -> Finding | None:
 def find_growth(record: Record) -> Finding | None:
     """The entropy grows: the policy comes apart."""
     entropy, truth = record.change("train/entropy"), record.truth
-    if entropy is None or record.learned or entropy.after < max(limit.ENTROPY_GROWN * entropy.before, 0.3):
+    if entropy is None or record.may_learn or entropy.after < max(limit.ENTROPY_GROWN * entropy.before, 0.3):
         return None
     bonus = record.option("loss.entropy_coefficient") or 0.0
     return Finding(
@@ -85,22 +86,32 @@ def find_growth(record: Record) -> Finding | None:
 
 
 def find_drift(record: Record) -> Finding | None:
-    """Replies become much longer or shorter, and no better."""
+    """Credit pays for length, or replies become much longer or shorter, and no better."""
     length, truth = record.change("rollout/length_mean"), record.truth
     if length is None or length.before <= 0 or length.after <= 0 or record.learned:
         return None
     factor = max(length.after / length.before, length.before / length.after)
-    if factor < limit.LENGTH_FACTOR or abs(length.rise) < limit.DEVIATIONS * length.error:
+    cosine = follows_length(record)
+    if cosine is not None:
+        problem = f"credit pays for {'longer' if cosine > 0 else 'shorter'} trajectories and not for better ones"
+    elif record.may_learn:
         return None
-    way = "longer" if length.rise > 0 else "shorter"
+    elif factor >= limit.LENGTH_FACTOR and abs(length.rise) >= limit.DEVIATIONS * length.error:
+        problem = f"trajectories become {'longer' if length.rise > 0 else 'shorter'} and not better"
+    else:
+        return None
     return Finding(
         cause="length_drift",
-        problem=f"trajectories become {way} and not better",
-        evidence=(f"{length}, in tokens", *([] if truth is None else [str(truth)])),
+        problem=problem,
+        evidence=(
+            *([] if cosine is None else [f"cosine of advantage and length {cosine:.2f} within the stored groups"]),
+            f"{length}, in tokens",
+            *([] if truth is None else [str(truth)]),
+        ),
         first="see what pays for length: [rewards], credit.shaping.length_weight and few_calls, and loss.aggregation "
         "(sequence means favour long failures)",
-        tier=STEPS,
-        strength=factor / limit.LENGTH_FACTOR,
+        tier=STEPS if cosine is None else BROKEN,
+        strength=factor / limit.LENGTH_FACTOR if cosine is None else 2.0 + abs(cosine),
     )
 
 

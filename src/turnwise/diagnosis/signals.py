@@ -74,7 +74,7 @@ def find_too_hard(record: Record) -> Finding | None:
 def find_small_groups(record: Record) -> Finding | None:
     """Success is neither rare nor sure, and yet most groups agree."""
     silent, success = record.change(EQUAL), record.change("rollout/success")
-    if silent is None or success is None or record.learned or min(silent.before, silent.after) >= 0.99:
+    if silent is None or success is None or record.may_learn or min(silent.before, silent.after) >= 0.99:
         return None
     middle = all(limit.NONE_SOLVED < share < limit.ALL_SOLVED for share in (success.before, success.after))
     if min(silent.before, silent.after) < limit.AGREED or not middle:

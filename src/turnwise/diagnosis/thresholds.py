@@ -66,6 +66,9 @@ CUT, NEARLY_ALL_CUT, WHOLE_SUCCEED = 0.3, 0.8, 0.1
 succeed at least so often."""
 LENGTH_FACTOR = 1.4
 """Factor by which replies become longer or shorter; 1.1 to 1.3 in healthy runs of seed 0, with success."""
+LENGTH_COSINE, LENGTH_LEAD = 0.6, 0.3
+"""Cosine of credit and length from which credit follows the length, and by how much it exceeds that of credit and
+truth: where success takes more replies, both are large."""
 RAISED = 0.1
 """Share of a tool's calls in which its own code raised."""
 FAILED = 0.9

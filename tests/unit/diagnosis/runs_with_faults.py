@@ -83,6 +83,7 @@ def make_facts(
         "num_alike": 0,
         "num_alike_paid_apart": 0,
         "is_identical": False,
+        "advantages": (),
         "turns": (),
     }
     chosen = tuple(rewards if truths is None else truths)

@@ -13,6 +13,7 @@ from runs_with_faults import (
     make_credited,
     make_facts,
     make_record,
+    make_rows,
     make_summary,
 )
 
@@ -104,6 +105,32 @@ def test_credit_against_the_outcome_is_found_where_it_happens() -> None:
     assert "cosine of advantage and outcome -1.00 over 60 turns before" in finding.evidence[0]
     nothing = make_facts(turns=make_credited(right, is_last=True) + make_credited([(0.0, 0.5), (0.0, -0.5)] * 30))
     assert name_causes(make_record([nothing])) == ["credit"], "early turns without credit"
+
+
+def test_credit_that_follows_the_length_is_named_so_and_not_as_credit() -> None:
+    wrong = make_credited([(-0.5, 0.5), (0.5, -0.5)] * 30)
+    # The shorter member gets the credit though the longer one succeeds: the cosine of credit and length is -1.
+    paid = {"lengths": (30, 10), "advantages": (-1.0, 1.0), "turns": wrong}
+    finding = diagnose(make_record([make_facts(truths=(0.0, 0.0), **paid)] * 20)).findings[0]
+    assert (finding.cause, finding.evidence[0]) == (
+        "length_drift",
+        "cosine of advantage and length -1.00 within the stored groups",
+    )
+    # Where the longer member fails, credit for success and for a short reply are the same: neither is accused.
+    assert name_causes(make_record([make_facts((0.0, 1.0), **(paid | {"turns": ()}))] * 20)) == []
+    # Where the longer one succeeds, credit is as much against success as for a short reply.
+    assert name_causes(make_record([make_facts(**paid)] * 20)) == ["credit"]
+
+
+def test_trajectories_that_become_shorter_while_success_trebles_are_not_called_worse() -> None:
+    # As in a first run of the expander: 50 to 35 tokens, success from 0.05 to 0.16, too few steps for three errors.
+    noise = [0.0, 0.1, -0.1, 0.05] * 3
+    rows = make_rows(rollout__length_mean=(60.0, 30.0), rollout__success=(0.05, 0.2))
+    for row, each in zip(rows, noise, strict=True):
+        row["rollout/success"] += each
+    record = Record(steps=rows, options=OPTIONS)
+    assert (record.learned, record.may_learn) == (False, True)
+    assert [finding.cause for finding in diagnose(record).findings] == []
 
 
 def test_a_tool_that_raises_is_named_with_what_it_raised() -> None:

@@ -137,8 +137,8 @@ class NaiveExpander:
             return answer_message(tried[-1])
         if tried and rng.random() < 0.5:
             return call_tool("search", write_query(rng.choice([*RELATIONS, YEAR]), entity, inverse=True), len(calls))
-        texts = [to_text(substitute(query, {entity: question})) for question in questions]
-        untried = [text for text in texts if text not in tried] or [tried[-1] if tried else to_text(query)]
+        texts = [space_out(to_text(substitute(query, {entity: question}))) for question in questions]
+        untried = [text for text in texts if text not in tried] or [tried[-1] if tried else space_out(to_text(query))]
         text = rng.choice(untried)
         return call_tool("validate", text, len(calls)) if tried or rng.random() < 0.5 else answer_message(text)
 
@@ -152,6 +152,11 @@ class RandomExpander:
         entity = list_constants(query)[0][0]
         replaced = Project(rng.choice(list(RELATIONS)), Constant(entity), inverse=rng.random() < 0.5)
         return answer_message(to_text(substitute(query, {entity: replaced})))
+
+
+def space_out(text: str) -> str:
+    """Return a formal string with spaces around names, as text has them: so a name is the same tokens in both."""
+    return text.replace("(", "( ").replace(")", " )").replace("[", "[ ").replace("]", " ]")
 
 
 def list_questions(entity: str, used: set[str], triples: set[Triple]) -> list[Projection]:
