@@ -22,6 +22,13 @@ def serve(
     context: Annotated[
         int, typer.Option(min=16, help="Most tokens of a prompt and its reply, for a model folder.")
     ] = 8192,
+    conversations: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            help="Most conversations of that length at the same time, for a model folder; fewer if memory holds fewer.",
+        ),
+    ] = 16,
     device: Annotated[str | None, typer.Option(help="auto, cpu or cuda; default: that of the run.")] = None,
     reasoning: Annotated[
         str, typer.Option(help="keep or follow: whether reasoning that a client leaves out stays in the context.")
@@ -41,6 +48,7 @@ def serve(
         step=step,
         device=device,
         context=context,
+        conversations=conversations,
         requests=read_request_rule(reasoning, on_rewrite),
         show=lambda text: print(text, file=sys.stderr, flush=True),
     )

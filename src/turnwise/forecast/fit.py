@@ -57,6 +57,34 @@ def fit_memory(
     )
 
 
+def fit_concurrency(
+    settings: ForecastSettings, *, memory_bytes: int, shapes: Shapes | None = None, device: str = "cpu"
+) -> int:
+    """Return how many conversations of `engine.max_context` tokens can be open at the same time where a model is only
+    served: at most `engine.max_concurrency`, and as many as fit 80% of the memory.
+
+    Raises ConfigError if not even one fits.
+    """
+    shapes = shapes or read_shapes(settings)
+
+    def predict(max_concurrency: int) -> int:
+        engine = settings.engine.model_copy(update={"max_concurrency": max_concurrency})
+        plan = None if shapes is None else plan_memory(replace(settings, engine=engine), shapes=shapes, device=device)
+        if plan is None:
+            return 0
+        return plan.weights + plan.packed + plan.cache + plan.staged + plan.libraries + plan.sampling + LIBRARY_BYTES
+
+    allowed = int(MEMORY_SHARE * memory_bytes)
+    fitting = bisect_right(range(1, settings.engine.max_concurrency + 1), allowed, key=predict)
+    if not fitting:
+        raise ConfigError(
+            f"one conversation of {settings.engine.max_context} tokens needs {_gib(predict(1))}, but a server may use "
+            f"only {_gib(allowed)} of the {_gib(memory_bytes)} of this machine ({device}); lower --context, or use a "
+            "smaller model"
+        )
+    return fitting
+
+
 def _find_micro_batch(settings: ForecastSettings, memory_bytes: int, predict: Predict) -> int | None:
     """The largest micro-batch that fits, in tokens; None if none does."""
     # Not by bisection: the prediction falls where arrays get large enough for the C library to give them back.

@@ -9,6 +9,8 @@ from turnwise.building.resolved import resolve
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError
 from turnwise.forecast import fit
+from turnwise.forecast.held import read_shapes
+from turnwise.forecast.memory import plan_memory
 
 TINY = {
     "hidden_size": 8,
@@ -118,3 +120,20 @@ def test_a_model_of_135_million_parameters_and_49_thousand_words_fits() -> None:
     assert 0 < chosen[24] < chosen[32] < chosen[64] == 16_384
     with pytest.raises(ConfigError, match=r"16\.0 GiB of this machine \(cpu\); use engine\.max_concurrency=\d+ or"):
         fit_memory(config, memory_bytes=16 * 2**30)
+
+
+def test_a_server_opens_as_many_conversations_as_fit_and_holds_no_trainer() -> None:
+    settings = read_forecast_settings(resolve(make_config(max_concurrency=10)))
+
+    def needed(count: int) -> int:
+        # Weights, a cache of 10 tokens of 128 bytes per conversation, and what the plan says of sampling.
+        one = read_forecast_settings(resolve(make_config(max_concurrency=count)))
+        plan = plan_memory(one, shapes=read_shapes(one))
+        assert plan is not None
+        return LIBRARIES + 4 * 2376 + count * 10 * 128 + plan.sampling
+
+    assert fit.fit_concurrency(settings, memory_bytes=memory_for(needed(5))) == 5
+    assert fit.fit_concurrency(settings, memory_bytes=memory_for(needed(5)) - 200) == 4
+    assert fit.fit_concurrency(settings, memory_bytes=memory_for(2 * needed(10))) == 10
+    with pytest.raises(ConfigError, match=r"one conversation of 10 tokens needs .* lower --context"):
+        fit.fit_concurrency(settings, memory_bytes=needed(1))

@@ -107,3 +107,13 @@ def test_what_is_neither_a_run_nor_a_model_is_refused(tmp_path: Path) -> None:
         load_served(tmp_path)
     with pytest.raises(ConfigError, match="nothing-there"):
         load_served(tmp_path / "nothing-there")
+
+
+def test_a_model_that_fits_once_is_served_with_the_conversations_that_fit(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # 256 conversations of 8192 tokens of SmolLM2-135M would need 95 GiB: it was refused on every laptop.
+    monkeypatch.setattr("turnwise.runs.serve.read_memory_size", lambda device: 800 * 2**20)
+    system = load_served(folder, context=4096, conversations=10_000)
+    asyncio.run(system.close())
+    assert 1 <= system.config.engine.max_concurrency < 10_000
