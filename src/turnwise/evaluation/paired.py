@@ -78,7 +78,7 @@ def compute_sign_flips(sums: Sequence[float]) -> float:
     from scipy.stats import permutation_test  # takes a second to import
 
     differing = np.array([each for each in sums if each], np.float64)
-    if not len(differing):
+    if len(differing) < 2:  # both flips of one difference are as large; scipy refuses it
         return 1.0
     result = permutation_test(
         (differing, np.zeros(len(differing))),

@@ -69,6 +69,8 @@ def test_flips_of_signs_are_mcnemars_test_where_both_apply() -> None:
     # Sums 3 and 1 of two clusters: of four flips, two are as far from 0 as 4.
     assert compute_sign_flips([3.0, 1.0]) == 0.5
     assert compute_sign_flips([0.0, 0.0]) == 1.0
+    # One cluster that differs: both flips of its sign are as far from 0.
+    assert compute_sign_flips([3.0]) == compute_sign_flips([0.0, -1.0]) == 1.0
     # Too many flips to list: drawn, with the same result every time.
     many = [1.0] * 30 + [-1.0] * 12
     assert compute_sign_flips(many) == compute_sign_flips(many) == pytest.approx(compute_mcnemar(12, 30), abs=0.003)

@@ -112,8 +112,8 @@ class OracleExpander:
 class NaiveExpander:
     """The demonstrator: shows what each tool is for, but does not go on until an expansion is good.
 
-    It searches for the first constant and replaces it by a question of one or two conditions that it has read, drawn at
-    random; in one attempt of two it validates this first. With a bad verdict it answers nevertheless, but with
+    It searches for the first constant and replaces it by a condition that it has read, drawn at random, or in one case
+    of four by two; in one attempt of two it validates this first. With a bad verdict it answers nevertheless, but with
     probability `wander` validates another replacement or searches for one more relation.
     """
 
@@ -139,7 +139,8 @@ class NaiveExpander:
             return call_tool("search", write_query(rng.choice([*RELATIONS, YEAR]), entity, inverse=True), len(calls))
         texts = [space_out(to_text(substitute(query, {entity: question}))) for question in questions]
         untried = [text for text in texts if text not in tried] or [tried[-1] if tried else space_out(to_text(query))]
-        text = rng.choice(untried)
+        single = [text for text in untried if "&" not in text]
+        text = rng.choice(single if single and rng.random() < 0.75 else untried)
         return call_tool("validate", text, len(calls)) if tried or rng.random() < 0.5 else answer_message(text)
 
 
