@@ -69,6 +69,11 @@ def pay_for_unknown(group: TrajectoryGroup) -> list[float]:
     ]
 
 
+def pay_for_a_name(group: TrajectoryGroup) -> list[float]:
+    """Pay 1 for any answer but "unknown", right or wrong."""
+    return [float("unknown" not in trajectory.turns[-1].message.text) for trajectory in group.trajectories]
+
+
 def pay_for_calls(group: TrajectoryGroup) -> list[float]:
     """Pay 0.4 for every call of a tool."""
     return [0.4 * trajectory.num_tool_calls for trajectory in group.trajectories]

@@ -50,20 +50,24 @@ def compute_cosine(turns: Sequence[CreditedTurn]) -> float | None:
 
 def follows_length(record: Record) -> float | None:
     """Return the cosine of advantages and lengths of members, relative to their groups; None unless credit follows
-    length much more than truth."""
+    length much more than truth, and more than the rewards do: where they pay for length, they are to blame."""
     groups = [group for group in record.groups if group.advantages and any(group.advantages)]
     credit = [advantage for group in groups for advantage in group.advantages]
-    lengths = [length - fmean(group.lengths) for group in groups for length in group.lengths]
-    truths = [truth - fmean(group.truths) for group in groups for truth in group.truths]
     if len(credit) < limit.LEAST_TURNS:
         return None
+    lengths = _center([group.lengths for group in groups])
+    truths, rewards = _center([group.truths for group in groups]), _center([group.rewards for group in groups])
     cosine = _compute_cosine(credit, lengths)
-    if abs(cosine) < limit.LENGTH_COSINE or abs(cosine) < abs(_compute_cosine(credit, truths)) + limit.LENGTH_LEAD:
-        return None
-    return cosine
+    others = abs(_compute_cosine(credit, truths)), abs(_compute_cosine(rewards, lengths))
+    return cosine if abs(cosine) >= max(limit.LENGTH_COSINE, max(others) + limit.LENGTH_LEAD) else None
 
 
 def _compute_cosine(left: Sequence[float], right: Sequence[float]) -> float:
     """Return the cosine of two vectors; 0 if one of them is 0."""
     sizes = math.fsum(each**2 for each in left) * math.fsum(each**2 for each in right)
     return math.fsum(a * b for a, b in zip(left, right, strict=True)) / math.sqrt(sizes) if sizes else 0.0
+
+
+def _center(groups: Sequence[Sequence[float]]) -> list[float]:
+    """Return all values, each relative to the mean of its group."""
+    return [value - fmean(values) for values in groups for value in values]

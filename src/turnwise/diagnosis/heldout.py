@@ -21,14 +21,24 @@ def find_overfitting(record: Record) -> Finding | None:
         return None
     best, last = max(rows, key=lambda row: float(row["success"])), rows[-1]
     lost = best["success"] - last["success"]
-    if lost < limit.LEAST_CHANGE or lost < Z_95 * math.hypot(_error(best), _error(last)):
-        return None
-    if truth.rise < 0 and not (truth.after > 0.8 and truth.after > last["success"] + 3 * _error(last)):
+    seen = []
+    if lost >= limit.LEAST_CHANGE and lost >= Z_95 * math.hypot(_error(best), _error(last)):
+        seen.append(f"held-out success {_show(best)} at best and {_show(last)} at the end")
+    if not record.learned:
+        seen += [
+            f"held-out tasks of kind {row['kind']}: {row['first']:.2f} before and {row['second']:.2f} after, the same "
+            f"{row['n']} tasks (p = {row['p_holm']:.2g})"
+            for row in record.compared
+            if row["kind"] != "all" and row["difference"] <= -limit.LEAST_CHANGE and row["p_holm"] < limit.CHANCE
+        ]
+    is_solved = truth.after > limit.SOLVED and truth.after > last["success"] + limit.DEVIATIONS * _error(last)
+    if not seen or not (is_solved or truth.is_up(limit.LEAST_CHANGE, limit.DEVIATIONS)):
         return None
     return Finding(
         cause="overfitting",
-        problem="held-out success falls while success in training does not: what is learned does not carry over",
-        evidence=(f"held-out success {_show(best)} at best and {_show(last)} at the end", str(truth)),
+        problem="held-out success falls while success in training rises or is high: what is learned does not carry "
+        "over",
+        evidence=(*seen, str(truth)),
         first="go on from the best checkpoint (--step best); train on more tasks, of the kinds of the held-out set",
         tier=NO_SIGNAL,
         strength=1.5,

@@ -57,6 +57,9 @@ class Record:
     """The resolved recipe, section by section."""
     summaries: Sequence[Mapping[str, Any]] = ()
     """Held-out evaluations without controls, in the order of their steps."""
+    compared: Sequence[Mapping[str, Any]] = ()
+    """The last evaluation against the first, paired by task, a row per kind of task (`evaluation.comparison`); empty
+    before a run has ended."""
     groups: Sequence[GroupFacts] = ()
     """Groups that trained, in the order of their steps; empty while a run is watched, which has the metrics alone."""
     context_trained: int = 0
@@ -76,6 +79,11 @@ class Record:
         """Return a metric's mean over all steps; None if it was never measured."""
         values = [value for _, value in self.series(name)]
         return fmean(values) if values else None
+
+    def first(self, name: str) -> float:
+        """Return a metric's first value: that of the policy from which RL started; 0 if it was never measured."""
+        pairs = self.series(name)
+        return pairs[0][1] if pairs else 0.0
 
     def change(self, name: str) -> Change | None:
         """Compare a metric's first with its last steps: a third of them each, at most 10. None with fewer than 4."""

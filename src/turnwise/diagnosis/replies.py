@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from statistics import fmean
 
 from turnwise.diagnosis import thresholds as limit
@@ -18,9 +19,10 @@ def find_format(record: Record) -> Finding | None:
     if errors is None or turns is None or not turns.after:
         return None
     share = errors.after / turns.after
-    guesses = entropy is not None and min(entropy.before, entropy.after) >= limit.GUESSING_NATS
-    if share < limit.MALFORMED and not guesses:
-        return None
+    first = record.first(errors.name) / max(1e-9, record.first(turns.name))
+    guesses = entropy is not None and min(record.first(entropy.name), entropy.after) >= limit.GUESSING_NATS
+    if min(share, first) < limit.MALFORMED and not guesses:
+        return None  # where the first policy knew the format, it was lost and not left unlearned
     if (success is not None and success.after > 0.2) or record.learned:
         return None
     if not guesses and entropy is not None and share < 2 * limit.MALFORMED:
@@ -43,7 +45,7 @@ def find_format(record: Record) -> Finding | None:
 def find_collapse(record: Record) -> Finding | None:
     """The entropy is gone before the tasks are solved."""
     entropy, truth = record.change("train/entropy"), record.truth
-    if entropy is None or entropy.before <= 0 or record.may_learn:
+    if entropy is None or entropy.before <= 0 or record.may_learn or (truth and truth.after >= limit.ALL_SOLVED):
         return None
     copies = record.change("rollout/identical_groups")
     more = copies is not None and copies.rise >= limit.MORE_COPIES
@@ -120,8 +122,12 @@ def find_truncation(record: Record) -> Finding | None:
     cut, entropy = record.change("rollout/truncated"), record.change("train/entropy")
     if cut is None or cut.after < limit.CUT or record.learned:
         return None
+    if (follows_length(record) or 0.0) > 0:
+        return None  # what pays for length is to blame
     if entropy is not None and min(entropy.before, entropy.after) >= limit.GUESSING_NATS:
         return None
+    # Limits that the first policy did not run into are a symptom of what became of it.
+    is_cut_early = record.first(cut.name) >= limit.CUT / 3
     dropped, sampled = record.mean("dropped/truncated"), record.mean("rollout/sampled_tokens")
     options = ", ".join(
         f"rollout.{name}={record.option(f'rollout.{name}')}" for name in ("max_turns", "max_turn_tokens", "max_tokens")
@@ -141,14 +147,16 @@ def find_truncation(record: Record) -> Finding | None:
         problem="limits end many trajectories before they are done, so that failing is all they teach",
         evidence=(str(cut), options, *lost),
         first="raise the limit that the transcripts run into (rollout.max_turn_tokens, max_tokens or max_turns)",
-        tier=BROKEN,
-        strength=cut.after / limit.CUT,
+        tier=BROKEN if is_cut_early else STEPS,
+        strength=cut.after / limit.CUT / (1 if is_cut_early else 4),
     )
 
 
 def find_failing_tool(record: Record) -> Finding | None:
     """One tool fails, whatever it is called with."""
     failing = [each for name, count in _count_calls(record).items() if (each := _judge_tool(record, name, count))]
+    if crashed := re.search(r"tool '([^']+)' crashed", record.ended):
+        failing.append((1.0, crashed[1], ("it crashed so often that the run ended",)))
     if not failing:
         return None
     share, name, evidence = max(failing)

@@ -49,6 +49,8 @@ class Diagnosis:
     learned: bool
     """Whether success rose beyond chance, in training or on held-out tasks."""
     num_steps: int
+    ended: str
+    """The error that ended the run; "" if none is known."""
     missing: tuple[str, ...]
     """What could not be judged, and why."""
 
@@ -58,6 +60,7 @@ class Diagnosis:
             "findings": [finding.to_json() for finding in self.findings],
             "learned": self.learned,
             "steps": self.num_steps,
+            "ended": self.ended,
             "missing": list(self.missing),
         }
 
@@ -74,6 +77,7 @@ def diagnose(record: Record) -> Diagnosis:
         findings=tuple(ordered),
         learned=record.learned,
         num_steps=len(record.steps),
+        ended=record.ended,
         missing=tuple(_list_missing(record)),
     )
 

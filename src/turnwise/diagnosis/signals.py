@@ -60,6 +60,8 @@ def find_too_hard(record: Record) -> Finding | None:
         return None
     if min(silent.before, silent.after) < limit.NO_SIGNAL or max(success.before, success.after) > limit.NONE_SOLVED:
         return None
+    if record.first(success.name) > 2 * limit.NONE_SOLVED:
+        return None  # the first policy solved some, and lost it
     return Finding(
         cause="too_hard",
         problem="the tasks are too hard for the policy: hardly an attempt succeeds, so credit has nothing to compare",
@@ -77,7 +79,7 @@ def find_small_groups(record: Record) -> Finding | None:
     if silent is None or success is None or record.may_learn or min(silent.before, silent.after) >= 0.99:
         return None
     middle = all(limit.NONE_SOLVED < share < limit.ALL_SOLVED for share in (success.before, success.after))
-    if min(silent.before, silent.after) < limit.AGREED or not middle:
+    if min(silent.before, silent.after) < limit.AGREED or not middle or success.rise <= -limit.LEAST_CHANGE:
         return None
     size = record.option("rollout.group_size")
     return Finding(

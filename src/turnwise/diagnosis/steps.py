@@ -56,54 +56,60 @@ def find_low_rate(record: Record) -> Finding | None:
 
 def find_high_rate(record: Record) -> Finding | None:
     """Updates are so large that what was learned is lost."""
-    size, truth = record.series(UPDATE), record.truth
+    size, truth, times = record.series(UPDATE), record.truth, _count_updates(record)
     largest = max((value for _, value in size), default=0.0)
-    if largest < limit.LARGE_UPDATE or record.learned:
+    if max(largest / limit.LARGE_UPDATE, times * largest / limit.LARGE_STEP) < 1 or record.learned:
         return None
+    is_single = largest >= limit.LARGE_UPDATE
     step = next(step for step, value in size if value == largest)
     ratio = record.series("train/ratio_max")
     spread = [] if not ratio else [f"train/ratio_max up to {max(value for _, value in ratio):.3g}"]
     return Finding(
         cause="lr_high",
-        problem="the learning rate is too high: single updates rewrite the weights",
+        problem="the learning rate is too high: "
+        + ("single updates rewrite the weights" if is_single else "the updates of one step rewrite the weights"),
         evidence=(
-            f"{UPDATE} {largest:.2g} of the weights' length in step {step}",
+            f"{UPDATE} {largest:.2g} of the weights' length in step {step}" + ("" if is_single else f", {times} times"),
             f"train.lr={record.option('train.lr'):g}",
             *spread,
             *([] if truth is None else [str(truth)]),
         ),
-        first="lower train.lr tenfold and go on from an earlier checkpoint",
+        first="lower train.lr tenfold"
+        + ("" if is_single else ", or loss.epochs and loss.updates_per_step,")
+        + " and go on from an earlier checkpoint",
         tier=STEPS,
-        strength=20.0 * largest / limit.LARGE_UPDATE,
+        strength=20.0 * largest / limit.LARGE_UPDATE if is_single else 2.0 * times * largest / limit.LARGE_STEP,
     )
 
 
 def find_clipping(record: Record) -> Finding | None:
     """The loss clips most of what it should learn from."""
-    clipped = record.mean("train/clip_fraction")
-    if clipped is None or clipped < limit.CLIPPED or record.learned:
+    clipped = record.change("train/clip_fraction")
+    if clipped is None or record.learned or max(clipped.before, clipped.after) < limit.CLIPPED:
         return None
     options = ", ".join(f"{name}={value}" for name, value in (record.option("loss.options") or {}).items())
     return Finding(
         cause="clip_saturation",
         problem="the loss clips the gradient of many tokens, which then teach nothing",
         evidence=(
-            f"train/clip_fraction {clipped:.2f} on average over {len(record.steps)} steps",
+            str(clipped),
             f"loss.method={record.option('loss.method')}, {options or 'default options'}",
             f"loss.epochs={record.option('loss.epochs')}, "
             f"loss.updates_per_step={record.option('loss.updates_per_step')}",
         ),
         first="widen the clip (loss.options), take fewer epochs or updates per step, or lower train.lr",
         tier=STEPS,
-        strength=10.0 * clipped / limit.CLIPPED,
+        strength=10.0 * max(clipped.before, clipped.after) / limit.CLIPPED,
     )
 
 
 def find_divergence(record: Record) -> Finding | None:
     """The policy runs away from the one that RL started from."""
     kl, truth = record.change("train/kl_reference"), record.truth
-    if kl is None or record.learned or abs(kl.after) < limit.KL_NATS or abs(kl.after) < 2 * abs(kl.before):
+    if kl is None or record.learned or abs(kl.after) < limit.KL_NATS:
         return None
+    if abs(kl.after) < 2 * abs(record.first(kl.name)):
+        return None  # the reference is another policy than that which RL started from
     kind, weight = record.option("loss.kl.kind"), record.option("loss.kl.coefficient")
     weak = " (the gradient of k1 in the loss is 0 on average)" if kind == "k1" else ""
     return Finding(
@@ -139,5 +145,9 @@ def find_observations(record: Record) -> Finding | None:
 
 def _sum_updates(record: Record) -> float | None:
     sizes = record.series(UPDATE)
-    times = (record.option("loss.updates_per_step") or 1) * (record.option("loss.epochs") or 1)
-    return times * sum(value for _, value in sizes) if sizes else None
+    return _count_updates(record) * sum(value for _, value in sizes) if sizes else None
+
+
+def _count_updates(record: Record) -> int:
+    """Return how many updates an RL step makes."""
+    return int(record.option("loss.updates_per_step") or 1) * int(record.option("loss.epochs") or 1)

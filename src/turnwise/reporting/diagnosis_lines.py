@@ -15,6 +15,8 @@ def describe_diagnosis(report: Mapping[str, Any]) -> Iterator[str]:
     """Yield the lines for people, given the plain data of a `Diagnosis`."""
     verdict = "success rose" if report["learned"] else "success did not rise beyond chance"
     yield f"{report['steps']} RL steps: {verdict}"
+    if report["ended"]:
+        yield from _wrap("ended with: ", report["ended"])
     for number, finding in enumerate(report["findings"], start=1):
         yield ""
         yield from _wrap(f"{number}. {finding['cause']}: ", finding["problem"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,8 @@ MOST_GROUPS = 400
 def diagnose_run(path: Path) -> Diagnosis:
     """Say what is wrong with a run, finished, interrupted or running. Writes nothing.
 
-    Raises StoreError where `path` is no run or a file of it is damaged, DataError where it has no RL step."""
+    Raises StoreError where `path` is no run or a file of it is damaged, DataError where it has no RL step and no error
+    has ended it."""
     return diagnose(load_record(path))
 
 
@@ -33,21 +35,28 @@ def load_record(path: Path) -> Record:
     """Load what the rules read of a run; see `diagnose_run`."""
     run = RunFolder.open(path)
     steps = [row for row in run.read_metrics() if row["phase"] == "train"]
-    if not steps:
+    ended = _find_end(list(read_lines(path / EVENTS)))
+    if not steps and not ended:
         raise DataError(
-            f"{path} has no metrics of an RL step, so there is nothing to diagnose yet; train it (train.steps above "
-            "0), or read its events.jsonl if it ended before the first step"
+            f"{path} has no metrics of an RL step, so there is nothing to diagnose yet; train it (train.steps above 0)"
         )
     accounts = [account for account in load_accounts(path) if account.fate == "trained"]
-    events = list(read_lines(path / EVENTS))
     return Record(
         steps=steps,
         options=read_shown(path / CONFIG).table,
         summaries=[summary for summary in load_summaries(path) if not is_control(summary)],
+        compared=_load_compared(path),
         groups=_load_facts(path, accounts),
         context_trained=sum(account.context_trained for account in accounts),
-        ended=_find_end(events),
+        ended=ended,
     )
+
+
+def _load_compared(path: Path) -> list[dict[str, Any]]:
+    """Return the rows of the comparison that a finished run has stored."""
+    stored = sorted((path / "evaluations").glob("compared_*.json"))
+    rows: list[dict[str, Any]] = json.loads(stored[-1].read_bytes()).get("rows", []) if stored else []
+    return rows
 
 
 def _find_end(events: Sequence[dict[str, Any]]) -> str:

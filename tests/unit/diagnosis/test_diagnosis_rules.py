@@ -109,17 +109,36 @@ def test_credit_against_the_outcome_is_found_where_it_happens() -> None:
 
 def test_credit_that_follows_the_length_is_named_so_and_not_as_credit() -> None:
     wrong = make_credited([(-0.5, 0.5), (0.5, -0.5)] * 30)
-    # The shorter member gets the credit though the longer one succeeds: the cosine of credit and length is -1.
-    paid = {"lengths": (30, 10), "advantages": (-1.0, 1.0), "turns": wrong}
-    finding = diagnose(make_record([make_facts(truths=(0.0, 0.0), **paid)] * 20)).findings[0]
+    # The shorter members get the credit, whether they succeed or not: the cosine of credit and length is -1.
+    paid: dict[str, Any] = {"lengths": (30, 10, 30, 10), "advantages": (-1.0, 1.0, -1.0, 1.0), "turns": wrong}
+    finding = diagnose(make_record([make_facts((1.0, 1.0, 0.0, 0.0), **paid)] * 20)).findings[0]
     assert (finding.cause, finding.evidence[0]) == (
         "length_drift",
         "cosine of advantage and length -1.00 within the stored groups",
     )
-    # Where the longer member fails, credit for success and for a short reply are the same: neither is accused.
-    assert name_causes(make_record([make_facts((0.0, 1.0), **(paid | {"turns": ()}))] * 20)) == []
-    # Where the longer one succeeds, credit is as much against success as for a short reply.
-    assert name_causes(make_record([make_facts(**paid)] * 20)) == ["credit"]
+    # Where the longer members fail, credit for success and for a short reply are the same: neither is accused.
+    sound = make_facts((0.0, 1.0, 0.0, 1.0), **(paid | {"turns": ()}))
+    assert name_causes(make_record([sound] * 20)) == []
+    # Where the longer ones succeed, credit is as much against success as for a short reply.
+    assert name_causes(make_record([make_facts((1.0, 0.0, 1.0, 0.0), **paid)] * 20)) == ["credit"]
+    # A reward that pays for length is to blame itself.
+    pays = make_facts((0.0, 1.0, 0.0, 1.0), (1.0, 1.0, 0.0, 0.0), **(paid | {"turns": ()}))
+    assert name_causes(make_record([pays] * 20, rollout__truth_order=0.3)) == ["hacking"]
+
+
+def test_a_kind_that_falls_while_training_is_solved_is_overfitting() -> None:
+    fallen = {"kind": "1hop", "n": 20, "first": 0.85, "second": 0.05, "difference": -0.8, "p_holm": 0.002}
+    record = replace(
+        make_record(rollout__success=(0.9, 0.99)),
+        summaries=[make_summary(0, 0.28, 0.21, 0.36), make_summary(12, 0.19, 0.13, 0.26)],
+        compared=[fallen, {**fallen, "kind": "all"}],
+    )
+    finding = diagnose(record).findings[0]
+    assert (finding.cause, finding.evidence[0]) == (
+        "overfitting",
+        "held-out tasks of kind 1hop: 0.85 before and 0.05 after, the same 20 tasks (p = 0.002)",
+    )
+    assert name_causes(replace(record, compared=[{**fallen, "p_holm": 0.2}])) == []
 
 
 def test_trajectories_that_become_shorter_while_success_trebles_are_not_called_worse() -> None:
@@ -127,10 +146,31 @@ def test_trajectories_that_become_shorter_while_success_trebles_are_not_called_w
     noise = [0.0, 0.1, -0.1, 0.05] * 3
     rows = make_rows(rollout__length_mean=(60.0, 30.0), rollout__success=(0.05, 0.2))
     for row, each in zip(rows, noise, strict=True):
-        row["rollout/success"] += each
+        row["rollout/success"] = (row["rollout/success"] or 0.0) + each
     record = Record(steps=rows, options=OPTIONS)
     assert (record.learned, record.may_learn) == (False, True)
     assert [finding.cause for finding in diagnose(record).findings] == []
+
+
+def test_what_a_collapse_brings_is_not_blamed_for_it() -> None:
+    # The first policy knew the format, met no limit and had signal; 16 updates of 0.008 a step took all of it away.
+    lost: dict[str, Any] = {
+        "rollout__success": (0.4, 0.0),
+        "rollout__truncated": (0.0, 0.9),
+        "rollout__parse_errors": (0.0, 1.9),
+        "rollout__turns": 2.0,
+        "train__relative_update": (0.008, 0.001),
+        "credit__no_signal_groups": (0.7, 1.0),
+    }
+    record = make_record(**lost)
+    options: dict[str, Any] = {**OPTIONS, "loss": {"updates_per_step": 16, "epochs": 1}}
+    finding, *others = diagnose(replace(record, options=options)).findings
+    assert (finding.cause, finding.evidence[0]) == (
+        "lr_high",
+        "train/relative_update 0.008 of the weights' length in step 1, 16 times",
+    )
+    assert [other.cause for other in others] == ["truncation"]
+    assert "lr_high" not in name_causes(record), "0.008 once is no large step"
 
 
 def test_a_tool_that_raises_is_named_with_what_it_raised() -> None:
@@ -140,6 +180,14 @@ def test_a_tool_that_raises_is_named_with_what_it_raised() -> None:
     assert "12 of 30 stored calls of 'search' raised: OSError: no index" in finding.evidence[0]
     sound = make_facts(tools={"search": ToolCount(calls=30, raised=1, example="OSError: no index")})
     assert name_causes(make_record([sound])) == []
+
+
+def test_a_tool_that_ended_the_run_before_its_first_step_is_named() -> None:
+    ended = "EnvironmentFault: 92 of 146 trajectories could not be scored: tool 'search' crashed: OSError: no index"
+    said = diagnose(Record(steps=[], options=OPTIONS, ended=ended))
+    assert [finding.cause for finding in said.findings] == ["tool_failing"]
+    assert said.ended == ended
+    assert diagnose(Record(steps=[], options=OPTIONS, ended="StoreError: disk full")).findings == ()
 
 
 def test_members_that_fare_differently_for_one_reward_show_a_constant_reward() -> None:

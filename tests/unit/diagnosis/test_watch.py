@@ -21,9 +21,9 @@ def follow(rows: list[dict[str, float | None]], stored: Sequence[Mapping[str, An
 
 def test_an_alarm_names_its_evidence_and_is_said_once_though_its_numbers_change() -> None:
     [line] = follow(make_rows(train__clip_fraction=(0.5, 0.9)))
-    # Of eight steps the mean is that of the first and the eighth: 0.5 and 0.5 + 0.4 * 7 / 11.
+    # Of eight steps the ends have two: 0.5 and 0.5 + 0.4 / 11, then 0.5 + 0.4 * 6 / 11 and 0.5 + 0.4 * 7 / 11.
     assert line.startswith(f"step {FIRST_STEP}: alarm: the loss clips the gradient of many tokens")
-    assert "train/clip_fraction 0.63 on average over 8 steps" in line
+    assert "train/clip_fraction 0.518 in steps 1 to 2 and 0.736 in steps 7 to 8" in line
     assert "try first: widen the clip" in line
     assert "(clip_saturation in docs/diagnosis.md)" in line
     assert "said once while it lasts" in line
@@ -38,7 +38,9 @@ def test_a_resumed_run_knows_its_first_steps_and_forgets_those_it_takes_again() 
     rows = make_rows(train__clip_fraction=0.6)
     stored = [{**row, "phase": "train"} for row in rows[:9]] + [{"phase": "sft", "step": 3}]
     [line] = follow(rows[8:9], stored)
-    assert "over 9 steps" in line, "eight that were stored before step 9, and step 9 once"
+    assert "0.6 in steps 1 to 3 and 0.6 in steps 7 to 9" in line, (
+        "eight that were stored before step 9, and step 9 once"
+    )
 
 
 def test_what_later_steps_may_refute_is_no_alarm() -> None:

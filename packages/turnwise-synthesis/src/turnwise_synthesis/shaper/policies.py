@@ -100,8 +100,11 @@ class OracleExpander:
         return str(text)
 
     def _list_questions(self, entity: str, used: set[str], ask: Ask) -> list[Projection]:
-        """Return questions about an entity by all that a search for each relation says."""
-        return list_questions(entity, used, {*read_results(ask("search", entity)), *self._read_relations(entity, ask)})
+        """Return the questions of one and of two conditions on an entity that name none of these: whether it is their
+        only answer, `validate` knows."""
+        triples = {*read_results(ask("search", entity)), *self._read_relations(entity, ask)}
+        conditions = list_conditions_read(entity, used, triples)
+        return [*conditions, *map(Intersection, combinations(conditions, 2))]
 
     def _read_relations(self, entity: str, ask: Ask) -> list[Triple]:
         relations = [*RELATIONS, YEAR]
@@ -112,9 +115,9 @@ class OracleExpander:
 class NaiveExpander:
     """The demonstrator: shows what each tool is for, but does not go on until an expansion is good.
 
-    It searches for the first constant and replaces it by a condition that it has read, drawn at random, or in one case
-    of four by two; in one attempt of two it validates this first. With a bad verdict it answers nevertheless, but with
-    probability `wander` validates another replacement or searches for one more relation.
+    It searches for the first constant and replaces it by a condition that it has read, drawn at random; in one attempt
+    of two it validates this first. With a bad verdict it answers nevertheless, but with probability `wander` validates
+    another replacement or searches for one more relation.
     """
 
     MAX_CALLS = 5
@@ -131,16 +134,15 @@ class NaiveExpander:
         if not calls:
             return call_tool("search", entity, 0)
         triples = {triple for answer in answers for triple in read_results(answer)}
-        questions = list_questions(entity, {entity, task.payload["answer"]}, triples)
+        conditions = list_conditions_read(entity, {entity, task.payload["answer"]}, triples)
         tried = [argument for tool, argument in calls if tool == "validate"]
         if tried and (len(calls) >= self.MAX_CALLS or answers[-1].startswith("good") or rng.random() > self._wander):
             return answer_message(tried[-1])
         if tried and rng.random() < 0.5:
             return call_tool("search", write_query(rng.choice([*RELATIONS, YEAR]), entity, inverse=True), len(calls))
-        texts = [space_out(to_text(substitute(query, {entity: question}))) for question in questions]
+        texts = [space_out(to_text(substitute(query, {entity: condition}))) for condition in conditions]
         untried = [text for text in texts if text not in tried] or [tried[-1] if tried else space_out(to_text(query))]
-        single = [text for text in untried if "&" not in text]
-        text = rng.choice(single if single and rng.random() < 0.75 else untried)
+        text = rng.choice(untried)
         return call_tool("validate", text, len(calls)) if tried or rng.random() < 0.5 else answer_message(text)
 
 
@@ -160,16 +162,11 @@ def space_out(text: str) -> str:
     return text.replace("(", "( ").replace(")", " )").replace("[", "[ ").replace("]", " ]")
 
 
-def list_questions(entity: str, used: set[str], triples: set[Triple]) -> list[Projection]:
-    """Return the questions of one and of two conditions on an entity that name none of `used`: whether it is their only
-    answer, `validate` knows."""
+def list_conditions_read(entity: str, used: set[str], triples: set[Triple]) -> list[Projection]:
+    """Return the conditions on an entity by what was read that name none of `used`."""
     graph = build_graph(triples)
-    if entity not in graph.about:
-        return []
-    conditions = [
-        each for each in list_conditions(entity, graph) if not {name for name, _ in list_constants(each)} & used
-    ]
-    return [*conditions, *map(Intersection, combinations(conditions, 2))]
+    conditions = list_conditions(entity, graph) if entity in graph.about else []
+    return [each for each in conditions if not {name for name, _ in list_constants(each)} & used]
 
 
 def read_results(text: str) -> list[Triple]:
