@@ -6,8 +6,8 @@
 
 `train` leaves finished runs alone. All samplers of a world and seed begin from one warm-up's checkpoint. The budget of
 tokens of a world is what the run of it that sampled least has sampled; every run counts with its last held-out
-evaluation within the budget. A sampler is compared with `order` on the same seeds: the mean difference, with its 95%
-interval by Student's t.
+evaluation within the budget, and with the mean of all of them ("on the way"). A sampler is compared with `order` on the
+same seeds: the mean difference, with its 95% interval by Student's t.
 """
 
 from __future__ import annotations
@@ -67,6 +67,10 @@ class Curve:
     success: Mapping[int, Mapping[str, float]]
     """Success by kind, and on all, of every evaluated step."""
 
+    def mean(self, budget: float) -> float:
+        """The mean of success on all kinds over the evaluations within a budget of tokens, that before RL left out."""
+        return mean_of(each["all"] for step, each in self.success.items() if step and self.tokens[step] <= budget)
+
     def at(self, budget: float) -> Mapping[str, float]:
         """The last evaluation within a budget of tokens."""
         return self.success[max(step for step in self.success if self.tokens[step] <= budget)]
@@ -101,23 +105,33 @@ def print_world(world: str, curves: Sequence[Curve]) -> None:
     """Print the table of one world."""
     budget = min(max(curve.tokens.values()) for curve in curves)
     kinds = sorted({kind for curve in curves for kind in curve.at(budget)} - {"all"})
-    print(f"\n{world}, {budget:,.0f} sampled tokens\n\n| sampler | seeds | all | minus order | {' | '.join(kinds)} |")
-    print(f"|{'---|' * (4 + len(kinds))}")
-    plain = {curve.seed: curve.at(budget) for curve in curves if curve.arm == f"{world}_order"}
+    print(f"\n{world}, {budget:,.0f} sampled tokens\n")
+    print(f"| sampler | seeds | all | minus order | on the way | minus order | {' | '.join(kinds)} |")
+    print(f"|{'---|' * (6 + len(kinds))}")
+    plain = {curve.seed: curve for curve in curves if curve.arm == f"{world}_order"}
     starts = [curve.success[0] for curve in curves if 0 in curve.success]
     before = (
         [f"{mean_of(each.get(kind, math.nan) for each in starts):.3f}" for kind in ("all", *kinds)] if starts else []
     )
     if before:
-        print(f"| before RL | {len(starts)} runs | {before[0]} |  | {' | '.join(before[1:])} |")
+        print(f"| before RL | {len(starts)} runs | {before[0]} |  |  |  | {' | '.join(before[1:])} |")
     for sampler in SAMPLERS:
-        own = {curve.seed: curve.at(budget) for curve in curves if curve.arm == f"{world}_{sampler}"}
-        if not own:
+        runs = {curve.seed: curve for curve in curves if curve.arm == f"{world}_{sampler}"}
+        if not runs:
             continue
-        pairs = [own[seed]["all"] - plain[seed]["all"] for seed in own if seed in plain and sampler != "order"]
-        versus = "{:+.3f} [{:+.3f}, {:+.3f}]".format(*compute_interval(pairs)) if pairs else ""
-        values = [f"{mean_of(each.get(kind, math.nan) for each in own.values()):.3f}" for kind in ("all", *kinds)]
-        print(f"| {sampler} | {len(own)} | {values[0]} | {versus} | {' | '.join(values[1:])} |")
+        pairs = [(run, plain[seed]) for seed, run in runs.items() if seed in plain and sampler != "order"]
+        ends = describe_differences([a.at(budget)["all"] - b.at(budget)["all"] for a, b in pairs])
+        ways = describe_differences([a.mean(budget) - b.mean(budget) for a, b in pairs])
+        values = [
+            f"{mean_of(run.at(budget).get(kind, math.nan) for run in runs.values()):.3f}" for kind in ("all", *kinds)
+        ]
+        way = f"{mean_of(run.mean(budget) for run in runs.values()):.3f}"
+        print(f"| {sampler} | {len(runs)} | {values[0]} | {ends} | {way} | {ways} | {' | '.join(values[1:])} |")
+
+
+def describe_differences(differences: Sequence[float]) -> str:
+    """Their mean with its interval; "" for none."""
+    return "{:+.3f} [{:+.3f}, {:+.3f}]".format(*compute_interval(differences)) if differences else ""
 
 
 def mean_of(values: Iterable[float]) -> float:

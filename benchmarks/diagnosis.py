@@ -109,7 +109,7 @@ FAULTS = (
     _fault("kl_free_house", "kl_runaway", "loss.kl.coefficient=1e-6", "train.lr=6e-3", base="house"),
     _fault("kl_free_faster_house", "kl_runaway", "loss.kl.coefficient=1e-6", "train.lr=1e-2", base="house"),
     _fault("gspo_epochs", "clip_saturation", "loss.method=gspo", "loss.epochs=16", "train.lr=6e-3"),
-    _fault("gspo_more_epochs", "clip_saturation", "loss.method=gspo", "loss.epochs=24", "train.lr=4e-3"),
+    _fault("gspo_updates", "clip_saturation", "loss.method=gspo", "loss.updates_per_step=16", "train.lr=6e-3"),
     _fault("stale", "staleness", "schedule.max_staleness=6", "loss.correction.mode=none", "loss.recompute_old=false"),
     _fault("stale_house", "staleness", "schedule.max_staleness=6", "loss.correction.mode=none", base="house"),
     _fault("hot_engine", "sampler_apart", "engine.kind=diagnosis_faults:HOT"),
