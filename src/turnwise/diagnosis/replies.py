@@ -179,7 +179,8 @@ def _judge_tool(record: Record, name: str, count: ToolCount) -> tuple[float, str
     if share >= limit.RAISED:
         evidence.append(f"{count.raised} of {count.calls} stored calls of {name!r} raised: {count.example[:200]}")
     failed = record.change(f"tool/{name}_errors")
-    if failed is not None and min(failed.before, failed.after) >= limit.FAILED:
+    # Refusals are no proof: a policy that learns may have one tool that it always calls wrongly.
+    if failed is not None and min(failed.before, failed.after) >= limit.FAILED and not record.may_learn:
         share = max(share, failed.after)
         evidence.append(str(failed))
     return (share, name, tuple(evidence)) if evidence else None

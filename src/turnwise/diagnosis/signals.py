@@ -81,6 +81,23 @@ def find_small_groups(record: Record) -> Finding | None:
     middle = all(limit.NONE_SOLVED < share < limit.ALL_SOLVED for share in (success.before, success.after))
     if min(silent.before, silent.after) < limit.AGREED or not middle or success.rise <= -limit.LEAST_CHANGE:
         return None
+    means = [fmean(group.truths) for group in record.groups if group.truths]
+    solved, failed = (sum(mean == end for mean in means) / max(1, len(means)) for end in (1.0, 0.0))
+    if solved >= limit.MOSTLY_SOLVED:
+        return Finding(
+            cause="too_easy",
+            problem="most tasks are too easy and the others too hard: all members of most groups succeed, and none of "
+            "others",
+            evidence=(
+                str(silent),
+                str(success),
+                f"of {len(means)} stored groups {solved:.0%} are solved by all members and {failed:.0%} by none",
+            ),
+            first="draw the kinds of tasks that are not solved more often (environment.args, or "
+            "curriculum.sampler=uniform)",
+            tier=NO_SIGNAL,
+            strength=silent.after / limit.AGREED,
+        )
     size = record.option("rollout.group_size")
     return Finding(
         cause="small_groups",

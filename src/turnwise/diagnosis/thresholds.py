@@ -56,6 +56,9 @@ AGREED = 0.7
 chances agree in p^G + (1-p)^G of cases: 0.7 for p = 0.18 and G = 2, 0.2 for G = 8."""
 ALL_SOLVED, NONE_SOLVED = 0.9, 0.05
 """Success from which tasks are too easy, and up to which they are too hard."""
+MOSTLY_SOLVED = 0.6
+"""Share of groups that all members solve, from which agreement comes from the tasks and not from small groups: two
+members with a success of 0.75 agree on it in 0.56 of cases."""
 SOLVED = 0.8
 """Success in training from which it need not rise to be more than held-out tasks show."""
 ALIKE = 0.5

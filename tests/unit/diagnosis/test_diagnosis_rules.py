@@ -182,6 +182,26 @@ def test_a_tool_that_raises_is_named_with_what_it_raised() -> None:
     assert name_causes(make_record([sound])) == []
 
 
+def test_a_tool_that_a_learning_policy_always_calls_wrongly_is_not_accused() -> None:
+    # As in a run of proofs/coq that rose from 0.31 to 0.58: 96% of its calls of `destruct` were refused.
+    refused: dict[str, Any] = {"tool__destruct_errors": 0.96, "tool__destruct_calls": 30.0}
+    assert name_causes(make_record(**refused)) == ["tool_failing"]
+    assert name_causes(make_record(**refused, **RISING)) == []
+
+
+def test_tasks_of_which_most_are_solved_and_others_never_are_too_easy_and_not_small_groups() -> None:
+    # As in the gap world of benchmarks/curricula.py: 84% of the questions have one hop, and no other is ever solved.
+    groups = [make_facts((1.0, 1.0))] * 84 + [make_facts((0.0, 0.0))] * 16
+    agreed: dict[str, Any] = {"credit__no_signal_groups": 0.72, "rollout__success": 0.84}
+    finding = diagnose(make_record(groups, **agreed)).findings[0]
+    assert (finding.cause, finding.evidence[2]) == (
+        "too_easy",
+        "of 100 stored groups 84% are solved by all members and 16% by none",
+    )
+    assert name_causes(make_record(groups[50:], **agreed)) == ["too_easy"], "34 of 50 are solved by all"
+    assert name_causes(make_record(groups[70:], **agreed)) == ["small_groups"], "14 of 30"
+
+
 def test_a_tool_that_ended_the_run_before_its_first_step_is_named() -> None:
     ended = "EnvironmentFault: 92 of 146 trajectories could not be scored: tool 'search' crashed: OSError: no index"
     said = diagnose(Record(steps=[], options=OPTIONS, ended=ended))
