@@ -117,7 +117,7 @@ class NaiveExpander:
 
     It searches for the first constant and replaces it by a condition that it has read, drawn at random; in one attempt
     of two it validates this first. With a bad verdict it answers nevertheless, but with probability `wander` validates
-    another replacement or searches for one more relation.
+    another replacement or, in one case of four, searches for one more relation.
     """
 
     MAX_CALLS = 5
@@ -138,7 +138,7 @@ class NaiveExpander:
         tried = [argument for tool, argument in calls if tool == "validate"]
         if tried and (len(calls) >= self.MAX_CALLS or answers[-1].startswith("good") or rng.random() > self._wander):
             return answer_message(tried[-1])
-        if tried and rng.random() < 0.5:
+        if tried and rng.random() < 0.25:
             return call_tool("search", write_query(rng.choice([*RELATIONS, YEAR]), entity, inverse=True), len(calls))
         texts = [space_out(to_text(substitute(query, {entity: condition}))) for condition in conditions]
         untried = [text for text in texts if text not in tried] or [tried[-1] if tried else space_out(to_text(query))]
