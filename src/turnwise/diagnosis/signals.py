@@ -6,7 +6,7 @@ from statistics import fmean
 
 from turnwise.diagnosis import thresholds as limit
 from turnwise.diagnosis.findings import BROKEN, NO_SIGNAL, Finding
-from turnwise.diagnosis.record import Record
+from turnwise.diagnosis.record import Change, Record
 
 EQUAL = "credit/no_signal_groups"
 
@@ -58,10 +58,8 @@ def find_too_hard(record: Record) -> Finding | None:
     silent, success = record.change(EQUAL), record.change("rollout/success")
     if silent is None or success is None:
         return None
-    if min(silent.before, silent.after) < limit.NO_SIGNAL or max(success.before, success.after) > limit.NONE_SOLVED:
+    if min(silent.before, silent.after) < limit.NO_SIGNAL or not _is_too_hard(record, success):
         return None
-    if record.first(success.name) > 2 * limit.NONE_SOLVED:
-        return None  # the first policy solved some, and lost it
     return Finding(
         cause="too_hard",
         problem="the tasks are too hard for the policy: hardly an attempt succeeds, so credit has nothing to compare",
@@ -71,6 +69,17 @@ def find_too_hard(record: Record) -> Finding | None:
         tier=NO_SIGNAL,
         strength=silent.after / limit.NO_SIGNAL,
     )
+
+
+def _is_too_hard(record: Record, success: Change) -> bool:
+    """Return whether hardly a task is solved, from the first policy on: one that solved some has lost it."""
+    rows = record.heldout
+    if rows and rows[0]["low"] > limit.NONE_SOLVED:
+        return False
+    if len(rows) > 1 and max(row["success"] for row in rows) <= limit.NONE_SOLVED:
+        return True
+    trained = max(success.before, success.after) <= limit.NONE_SOLVED
+    return trained and record.first(success.name) <= 2 * limit.NONE_SOLVED
 
 
 def find_small_groups(record: Record) -> Finding | None:

@@ -182,6 +182,17 @@ def test_a_tool_that_raises_is_named_with_what_it_raised() -> None:
     assert name_causes(make_record([sound])) == []
 
 
+def test_tasks_that_the_first_policy_solved_are_not_too_hard() -> None:
+    none: dict[str, Any] = {"rollout__success": (0.03, 0.0), "credit__no_signal_groups": (0.9, 1.0)}
+    assert name_causes(make_record(**none)) == ["too_hard"]
+    solved = [make_summary(0, 0.16, 0.1, 0.24), make_summary(12, 0.0, 0.0, 0.04)]
+    assert "too_hard" not in name_causes(replace(make_record(**none), summaries=solved))
+    # Training success wanders above 5%, held-out success does not.
+    some: dict[str, Any] = {"rollout__success": (0.08, 0.04), "credit__no_signal_groups": (0.9, 1.0)}
+    unsolved = [make_summary(step, 0.03, 0.01, 0.08) for step in (0, 12)]
+    assert name_causes(replace(make_record(**some), summaries=unsolved)) == ["too_hard"]
+
+
 def test_a_tool_that_a_learning_policy_always_calls_wrongly_is_not_accused() -> None:
     # As in a run of proofs/coq that rose from 0.31 to 0.58: 96% of its calls of `destruct` were refused.
     refused: dict[str, Any] = {"tool__destruct_errors": 0.96, "tool__destruct_calls": 30.0}
