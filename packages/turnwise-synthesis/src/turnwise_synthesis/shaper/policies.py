@@ -116,11 +116,11 @@ class NaiveExpander:
     """The demonstrator: shows what each tool is for, but does not go on until an expansion is good.
 
     It searches for the first constant and replaces it by a condition that it has read, drawn at random; in one attempt
-    of two it validates this first. With a bad verdict it answers nevertheless, but with probability `wander` validates
-    another replacement or, in one case of four, searches for one more relation.
+    of two it validates this first. With a bad verdict it answers nevertheless, but with probability `wander` searches
+    for the constant with a relation and validates another replacement.
     """
 
-    MAX_CALLS = 5
+    MAX_CALLS = 6
 
     def __init__(self, wander: float) -> None:
         """`wander` is a probability."""
@@ -133,16 +133,15 @@ class NaiveExpander:
         calls, answers = read_calls(messages)
         if not calls:
             return call_tool("search", entity, 0)
-        triples = {triple for answer in answers for triple in read_results(answer)}
-        conditions = list_conditions_read(entity, {entity, task.payload["answer"]}, triples)
         tried = [argument for tool, argument in calls if tool == "validate"]
-        if tried and (len(calls) >= self.MAX_CALLS or answers[-1].startswith("good") or rng.random() > self._wander):
-            return answer_message(tried[-1])
-        if tried and rng.random() < 0.25:
+        if calls[-1][0] == "validate":
+            if answers[-1].startswith("good") or len(calls) >= self.MAX_CALLS or rng.random() > self._wander:
+                return answer_message(tried[-1])
             return call_tool("search", write_query(rng.choice([*RELATIONS, YEAR]), entity, inverse=True), len(calls))
+        read = set(read_results(answers[-1]))
+        conditions = list_conditions_read(entity, {entity, task.payload["answer"]}, read)
         texts = [space_out(to_text(substitute(query, {entity: condition}))) for condition in conditions]
-        untried = [text for text in texts if text not in tried] or [tried[-1] if tried else space_out(to_text(query))]
-        text = rng.choice(untried)
+        text = rng.choice([each for each in texts if each not in tried] or [space_out(to_text(query))])
         return call_tool("validate", text, len(calls)) if tried or rng.random() < 0.5 else answer_message(text)
 
 
