@@ -108,7 +108,8 @@ def find_divergence(record: Record) -> Finding | None:
     kl, truth = record.change("train/kl_reference"), record.truth
     if kl is None or record.learned or abs(kl.after) < limit.KL_NATS:
         return None
-    if (_sum_updates(record) or 0.0) < 10 * limit.LEAST_PATH:
+    path = _sum_updates(record)
+    if path is not None and path < 10 * limit.LEAST_PATH:
         return None  # it has hardly moved: the reference is another policy than that which RL started from
     kind, weight = record.option("loss.kl.kind"), record.option("loss.kl.coefficient")
     weak = " (the gradient of k1 in the loss is 0 on average)" if kind == "k1" else ""
