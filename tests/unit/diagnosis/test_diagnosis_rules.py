@@ -142,7 +142,7 @@ def test_a_kind_that_falls_while_training_is_solved_is_overfitting() -> None:
 
 
 def test_trajectories_that_become_shorter_while_success_trebles_are_not_called_worse() -> None:
-    # As in a first run of the expander: 50 to 35 tokens, success from 0.05 to 0.16, too few steps for three errors.
+    # Shorter and three times as often right, in too few steps for three standard errors.
     noise = [0.0, 0.1, -0.1, 0.05] * 3
     rows = make_rows(rollout__length_mean=(60.0, 30.0), rollout__success=(0.05, 0.2))
     for row, each in zip(rows, noise, strict=True):

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
 
 import pytest
 
 from turnwise.core.types import Scored
 from turnwise.environments.episodes import Played, play_episode
 from turnwise.environments.replies import answer_message
-from turnwise.environments.search_qa.projection import parse
 from turnwise_synthesis.shaper.family import Expander
-from turnwise_synthesis.shaper.policies import NaiveExpander, space_out
-from turnwise_synthesis.shaper.verdict import read_expansion
 
 FAMILY = Expander(num_entities=60)
 
@@ -44,34 +40,6 @@ def success(name: str, count: int) -> float:
 def test_the_oracle_expands_and_the_controls_do_not() -> None:
     assert success("oracle", 6) == 1.0
     assert success("random", 12) <= 0.2
-
-
-def list_calls(played: Played) -> list[str]:
-    """Names of the tools that were called, in order."""
-    return [call.name for reply in played.replies for call in reply.tool_calls]
-
-
-def test_the_demonstrator_shows_every_tool_but_gives_up_after_a_bad_verdict() -> None:
-    hasty, stubborn = Expander(num_entities=60, naive_wander=0.0), Expander(num_entities=60, naive_wander=1.0)
-    hasty_calls, stubborn_calls = (
-        [list_calls(play(family.policy("naive"), index)) for index in range(20)] for family in (hasty, stubborn)
-    )
-    assert {calls[0] for calls in hasty_calls + stubborn_calls} == {"search"}
-    assert {tuple(calls[1:]) for calls in hasty_calls} == {(), ("validate",)}
-    assert max(map(len, stubborn_calls)) == NaiveExpander.MAX_CALLS
-    for index in range(20):
-        played = play(stubborn.policy("naive"), index)
-        tried = [call for reply in played.replies for call in reply.tool_calls if call.name == "validate"]
-        if tried:
-            assert json.loads(tried[-1].arguments)["expression"] in played.replies[-1].text
-
-
-def test_spaced_formal_strings_mean_the_same() -> None:
-    text = "(author^-1([Mira Tolen]) & setting^-1([Port Vessa]))"
-    assert space_out(text) == "( author^-1( [ Mira Tolen ] ) & setting^-1( [ Port Vessa ] ) )"
-    graph = FAMILY.build_environment(FAMILY.task("heldout", 0))._scene.graph
-    question = FAMILY.task("heldout", 0).payload["question"]
-    assert read_expansion(space_out(question), graph) == read_expansion(question, graph) == parse(question)
 
 
 def test_tasks_repeat_and_splits_share_no_name() -> None:

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from turnwise.core.protocols import Split
-from turnwise.environments.arguments import FamilyArguments, Seconds, Share
+from turnwise.environments.arguments import FamilyArguments, Seconds
 from turnwise.environments.search_qa.names import MAX_WORDS
 from turnwise.environments.search_qa.world import MIN_ENTITIES
 from turnwise_synthesis.shaper.scene import Scene, build_world_scene
@@ -49,7 +49,5 @@ class ExpanderArguments(SceneArguments):
     """How often the question was expanded before the expander gets it."""
     prompt: Prompt = "explained"
     """"explained" says what an expansion is; "short" shows only the question and its answer."""
-    naive_wander: Share = 0.2
-    """Probability with which the policy "naive" goes on after a bad verdict."""
     reward_timeout_s: Seconds = 30.0
     """Most seconds for judging an expansion."""

@@ -16,7 +16,7 @@ from turnwise.environments.search_qa.projection import Projection, parse, to_tex
 from turnwise_synthesis.shaper.arguments import ExpanderArguments, Prompt
 from turnwise_synthesis.shaper.environment import ExpanderEnvironment
 from turnwise_synthesis.shaper.expand import expand, grow
-from turnwise_synthesis.shaper.policies import NaiveExpander, OracleExpander, RandomExpander, space_out
+from turnwise_synthesis.shaper.policies import NaiveExpander, OracleExpander, RandomExpander
 from turnwise_synthesis.shaper.scene import Scene
 from turnwise_synthesis.shaper.verdict import judge_expansion
 
@@ -61,8 +61,7 @@ class Expander(GeneratedFamily[ExpanderArguments]):
                 query = self._find_question(entity, scene, random.getrandbits(32))
                 if query is not None:
                     question = to_text(query)
-                    shown = space_out(question) if self._chosen.prompt == "short" else question
-                    opening = PROMPTS[self._chosen.prompt].format(question=shown, answer=entity)
+                    opening = PROMPTS[self._chosen.prompt].format(question=question, answer=entity)
                     payload = {"question": question, "answer": entity, "split": split, "world": world}
                     return (text_message("user", opening),), payload
         raise ConfigError(
@@ -97,8 +96,7 @@ class Expander(GeneratedFamily[ExpanderArguments]):
 
     def policies(self) -> Mapping[str, ScriptedPolicy]:
         """Return the policies "oracle", "random" and "naive"."""
-        naive = NaiveExpander(self._chosen.naive_wander)
-        return {"oracle": OracleExpander(), "random": RandomExpander(), "naive": naive}
+        return {"oracle": OracleExpander(), "random": RandomExpander(), "naive": NaiveExpander()}
 
     def sample_texts(self, index: int) -> Iterator[str]:
         """Yield the prompt, the naive search with its result, and an expansion."""
@@ -108,4 +106,4 @@ class Expander(GeneratedFamily[ExpanderArguments]):
         query, answer = parse(task.payload["question"]), task.payload["answer"]
         yield from (passage.text for passage in scene.retriever.search(answer, self._chosen.top_k))
         expanded = expand(query, answer, scene.graph, rng(index, "text"), "layer", self._chosen.layers).query
-        yield f"<answer> {space_out(to_text(query if expanded is None else expanded))} </answer>"
+        yield f"<answer> {to_text(query if expanded is None else expanded)} </answer>"

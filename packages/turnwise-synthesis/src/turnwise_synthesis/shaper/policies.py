@@ -49,34 +49,21 @@ def read_line(line: str) -> Triple | None:
 def act(task: Task, messages: Sequence[Message], plan: Callable[[Task, Ask], str]) -> Message:
     """Return the reply of a plan, which is run from its start with the answers so far: the first call whose answer is
     missing, or its result as the answer."""
-    calls, answers = read_calls(messages)
-    answered = dict(zip(calls, answers, strict=True))
+    calls = [call for message in messages for call in message.tool_calls]
+    answers = {message.tool_call_id: message.text for message in messages if message.role == "tool"}
+    known = {(call.name, json.loads(call.arguments)[ARGUMENTS[call.name]]): answers[call.id] for call in calls}
 
     def ask(tool: str, argument: str) -> str:
-        if (tool, argument) not in answered:
+        if (tool, argument) not in known:
             raise Unasked(tool, argument)
-        return answered[tool, argument]
+        return known[tool, argument]
 
     try:
         return answer_message(plan(task, ask))
     except Unasked as need:
-        return call_tool(need.tool, need.argument, len(calls))
-
-
-def read_calls(messages: Sequence[Message]) -> tuple[list[tuple[str, str]], list[str]]:
-    """Return the calls so far as tool and argument, and what was answered to each."""
-    calls = [call for message in messages for call in message.tool_calls]
-    answers = {message.tool_call_id: message.text for message in messages if message.role == "tool"}
-    asked = [(call.name, json.loads(call.arguments)[ARGUMENTS[call.name]]) for call in calls]
-    return asked, [answers[call.id] for call in calls]
-
-
-def call_tool(tool: str, argument: str, index: int) -> Message:
-    """Return the reply that calls a tool as the episode's call number `index`."""
-    arguments = json.dumps({ARGUMENTS[tool]: argument}, ensure_ascii=False)
-    return Message(
-        role="assistant", content=(), tool_calls=(ToolCall(id=f"call_{index}", name=tool, arguments=arguments),)
-    )
+        arguments = json.dumps({ARGUMENTS[need.tool]: need.argument}, ensure_ascii=False)
+        call = ToolCall(id=f"call_{len(calls)}", name=need.tool, arguments=arguments)
+        return Message(role="assistant", content=(), tool_calls=(call,))
 
 
 class OracleExpander:
@@ -103,7 +90,12 @@ class OracleExpander:
         """Return the questions of one and of two conditions on an entity that name none of these: whether it is their
         only answer, `validate` knows."""
         triples = {*read_results(ask("search", entity)), *self._read_relations(entity, ask)}
-        conditions = list_conditions_read(entity, used, triples)
+        graph = build_graph(triples)
+        if entity not in graph.about:
+            return []
+        conditions = [
+            each for each in list_conditions(entity, graph) if not {name for name, _ in list_constants(each)} & used
+        ]
         return [*conditions, *map(Intersection, combinations(conditions, 2))]
 
     def _read_relations(self, entity: str, ask: Ask) -> list[Triple]:
@@ -113,36 +105,18 @@ class OracleExpander:
 
 
 class NaiveExpander:
-    """The demonstrator: shows what each tool is for, but does not go on until an expansion is good.
-
-    It searches for the first constant and replaces it by a condition that it has read, drawn at random; in one attempt
-    of two it validates this first. With a bad verdict it answers nevertheless, but with probability `wander` searches
-    for the constant with a relation and validates another replacement.
-    """
-
-    MAX_CALLS = 6
-
-    def __init__(self, wander: float) -> None:
-        """`wander` is a probability."""
-        self._wander = wander
+    """Searches for the first constant and replaces it by the first fact it reads, without validation."""
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
-        """Return the next call, or the expansion."""
+        """Return the search, or the expansion."""
+        return act(task, messages, self._plan)
+
+    def _plan(self, task: Task, ask: Ask) -> str:
         query = parse(task.payload["question"])
         entity = list_constants(query)[0][0]
-        calls, answers = read_calls(messages)
-        if not calls:
-            return call_tool("search", entity, 0)
-        tried = [argument for tool, argument in calls if tool == "validate"]
-        if calls[-1][0] == "validate":
-            if answers[-1].startswith("good") or len(calls) >= self.MAX_CALLS or rng.random() > self._wander:
-                return answer_message(tried[-1])
-            return call_tool("search", write_query(rng.choice([*RELATIONS, YEAR]), entity, inverse=True), len(calls))
-        read = set(read_results(answers[-1]))
-        conditions = list_conditions_read(entity, {entity, task.payload["answer"]}, read)
-        texts = [space_out(to_text(substitute(query, {entity: condition}))) for condition in conditions]
-        text = rng.choice([each for each in texts if each not in tried] or [space_out(to_text(query))])
-        return call_tool("validate", text, len(calls)) if tried or rng.random() < 0.5 else answer_message(text)
+        graph = build_graph(set(read_results(ask("search", entity))))
+        conditions = list_conditions(entity, graph) if entity in graph.about else []
+        return to_text(substitute(query, {entity: conditions[0]}) if conditions else query)
 
 
 class RandomExpander:
@@ -154,18 +128,6 @@ class RandomExpander:
         entity = list_constants(query)[0][0]
         replaced = Project(rng.choice(list(RELATIONS)), Constant(entity), inverse=rng.random() < 0.5)
         return answer_message(to_text(substitute(query, {entity: replaced})))
-
-
-def space_out(text: str) -> str:
-    """Return a formal string with spaces around names, as text has them: so a name is the same tokens in both."""
-    return text.replace("(", "( ").replace(")", " )").replace("[", "[ ").replace("]", " ]")
-
-
-def list_conditions_read(entity: str, used: set[str], triples: set[Triple]) -> list[Projection]:
-    """Return the conditions on an entity by what was read that name none of `used`."""
-    graph = build_graph(triples)
-    conditions = list_conditions(entity, graph) if entity in graph.about else []
-    return [each for each in conditions if not {name for name, _ in list_constants(each)} & used]
 
 
 def read_results(text: str) -> list[Triple]:
