@@ -6,6 +6,9 @@ set -eu
 cd "$(dirname "$0")/.."
 torch=$(grep '^torch==' constraints.txt)
 PYTHON=${PYTHON:-python3}
+# Our own packages come from this checkout, since no index has them.
+own=
+for folder in packages/*/; do own="$own -e $folder"; done
 for group in ${GROUPS_OF_ADAPTERS:-a verifiers openenv trl worlds}; do
   venv=.venv-adapters-$group
   [ -x "$venv/bin/python" ] || "$PYTHON" -m venv "$venv"
@@ -20,6 +23,6 @@ for group in ${GROUPS_OF_ADAPTERS:-a verifiers openenv trl worlds}; do
     *) echo "unknown group $group: use a, verifiers, openenv, trl, worlds" >&2; exit 2 ;;
   esac
   "$venv/bin/python" -m pip install --quiet --disable-pip-version-check -c "adapters/$group.txt" \
-    "$torch" -e ".[$extras]" $packages
+    "$torch" -e ".[$extras]" $own $packages
   TURNWISE_ADAPTERS=$group OMP_NUM_THREADS=1 "$venv/bin/python" -m pytest packages/turnwise-adapters/tests/adapters
 done
