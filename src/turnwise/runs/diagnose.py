@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from turnwise.config.shown import read_shown
-from turnwise.core.errors import DataError
+from turnwise.core.errors import DataError, StoreError
 from turnwise.core.roles import split_roles
 from turnwise.diagnosis.facts import GroupFacts, describe_group
 from turnwise.diagnosis.record import Record
@@ -53,9 +53,14 @@ def load_record(path: Path) -> Record:
 
 
 def _load_compared(path: Path) -> list[dict[str, Any]]:
-    """Return the rows of the comparison that a finished run has stored."""
+    """Return the rows of the comparison that a finished run has stored; none where it could not be made."""
     stored = sorted((path / "evaluations").glob("compared_*.json"))
-    rows: list[dict[str, Any]] = json.loads(stored[-1].read_bytes()).get("rows", []) if stored else []
+    if not stored:
+        return []
+    try:
+        rows: list[dict[str, Any]] = json.loads(stored[-1].read_bytes()).get("rows", [])
+    except (OSError, ValueError, AttributeError) as cause:
+        raise StoreError(f"cannot read {stored[-1]} ({cause}); delete it, and it is left out") from cause
     return rows
 
 

@@ -67,6 +67,16 @@ def test_a_run_without_metrics_of_rl_is_refused_in_one_line(run: Path) -> None:
     assert "has no metrics of an RL step" in run_command("diagnose", run).stderr
 
 
+def test_a_damaged_comparison_is_named_with_the_remedy(run: Path) -> None:
+    stored = run / "evaluations" / "compared_000002.json"
+    stored.write_text("{")
+    said = run_command("diagnose", run)
+    assert said.returncode == 2
+    assert "compared_000002.json" in said.stderr.replace("\n", "")
+    stored.write_text('{"problem": "no task in common"}')
+    assert run_command("diagnose", run).returncode == 0
+
+
 def test_a_folder_that_is_no_run_is_refused_in_one_line(tmp_path: Path) -> None:
     said = run_command("diagnose", tmp_path / "nowhere")
     assert said.returncode == 2
