@@ -1,9 +1,10 @@
 """How long training waits for its evaluations in line and beside it, in runs that take turns on the same machine.
 
-    OMP_NUM_THREADS=1 python benchmarks/evaluation_fleet.py [PAIRS]
+    OMP_NUM_THREADS=1 python benchmarks/evaluation_fleet.py [PAIRS [OVERRIDE ...]]
 
 Each pair trains the same small recipe twice, first with evaluate.num_workers=0, then with 1 (in the next pair the other
-way round), and checks that training and evaluations gave the same numbers. About 30 processor seconds per pair.
+way round), and checks that training and evaluations gave the same numbers. About 30 processor seconds per pair, without
+overrides of the recipe.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ TIMES = ("time", "seconds", "_per_s")
 def train(output: Path, num_workers: int) -> tuple[dict[str, float], list[str]]:
     """Times of a run, and its rows without times."""
     began, used = time.monotonic(), _read_processor_s()
-    config = load_config([], [*RECIPE, f"run.output={output}", f"evaluate.num_workers={num_workers}"])
+    config = load_config([], [*RECIPE, *sys.argv[2:], f"run.output={output}", f"evaluate.num_workers={num_workers}"])
     run = run_train(config, resume=None, display=False)
     whole = time.monotonic() - began
     rows = RunFolder.open(run).read_metrics()
