@@ -13,6 +13,7 @@ import resource
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -31,10 +32,10 @@ RECIPE = [
 TIMES = ("time", "seconds", "_per_s")
 
 
-def train(output: Path, num_workers: int) -> tuple[dict[str, float], list[str]]:
+def train(output: Path, num_workers: int, overrides: Sequence[str]) -> tuple[dict[str, float], list[str]]:
     """Times of a run, and its rows without times."""
     began, used = time.monotonic(), _read_processor_s()
-    config = load_config([], [*RECIPE, *sys.argv[2:], f"run.output={output}", f"evaluate.num_workers={num_workers}"])
+    config = load_config([], [*RECIPE, *overrides, f"run.output={output}", f"evaluate.num_workers={num_workers}"])
     run = run_train(config, resume=None, display=False)
     whole = time.monotonic() - began
     rows = RunFolder.open(run).read_metrics()
@@ -65,7 +66,7 @@ def main() -> None:
         both, rows = {}, []
         with tempfile.TemporaryDirectory() as output:
             for num_workers in (0, 1) if number % 2 == 0 else (1, 0):
-                both[num_workers], values = train(Path(output) / str(num_workers), num_workers)
+                both[num_workers], values = train(Path(output) / str(num_workers), num_workers, sys.argv[2:])
                 rows.append(values)
         if rows[0] != rows[1]:
             raise SystemExit("the two runs of a pair gave different numbers")
