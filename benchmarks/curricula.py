@@ -156,12 +156,14 @@ def main() -> None:
         runs = arguments.runs
     else:
         arms = list_arms(arguments.smoke)
+        # Apart, or a later training would take the runs of a few steps for its own.
+        output = arguments.output / "smoke" if arguments.smoke else arguments.output
         runs = []
         # Seed by seed, so that a command that is stopped leaves pairs.
         for seed in arguments.seeds:
             for name in arguments.only:
                 for part in (f"{name.partition('_')[0]}_warm", name):
-                    run = train_arm(arms[part], seed, arguments.output, list(arms.values()))
+                    run = train_arm(arms[part], seed, output, list(arms.values()))
                 runs.append(run)
     curves = [read_curve(run) for run in runs if "_warm-seed" not in run.name]
     for world in WORLDS:
