@@ -27,7 +27,7 @@ class Gap(SearchQA):
 
 
 class Overlap(MathCode):
-    """Problems for the interpreter: after the warm-up every kind is solved sometimes."""
+    """Problems for the interpreter: sampling from the policy after the warm-up finds solutions of every kind."""
 
     def __init__(self, **arguments: Any) -> None:
         """Arguments of `math_code`, whose `kinds` are replaced."""
